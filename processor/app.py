@@ -1,0 +1,104 @@
+"""The composition root: the one place that builds the parts and wires them together."""
+
+import signal
+import time
+from collections.abc import Callable
+from types import FrameType
+
+from processor.core.gate import NoCatalogue, Rules
+from processor.runtime.absorb import Absorber
+from processor.runtime.committer import Committer
+from processor.runtime.crash_points import CrashPoint, never_crash
+from processor.runtime.expirer import Expirer
+from processor.runtime.kafka import ClientErrors, make_consumer, make_producer
+from processor.runtime.kafka_admin import KafkaAdmin
+from processor.runtime.log_observer import LogObserver
+from processor.runtime.output_writer import OutputTopics, OutputWriter
+from processor.runtime.restore import TopicFacts
+from processor.runtime.settings import RuntimeSettings
+from processor.runtime.topics import TopicNames, refuse
+from processor.runtime.worker import Worker
+from processor.telemetry.logging import make_logger
+
+
+def wall_ms() -> int:
+    """Epoch milliseconds, the only use of the wall clock in the assembler."""
+    return time.time_ns() // 1_000_000
+
+
+class StopRequest:
+    """Set by SIGTERM or SIGINT; a second signal ends the process as if there were no handler."""
+
+    def __init__(self) -> None:
+        self._asked = False
+
+    def __call__(self) -> bool:
+        """True once a stop has been asked for."""
+        return self._asked
+
+    def install(self) -> None:
+        """Handle SIGTERM and SIGINT from now on."""
+        for number in (signal.SIGTERM, signal.SIGINT):
+            signal.signal(number, self._handle)
+
+    def _handle(self, number: int, frame: FrameType | None) -> None:
+        del frame
+        self._asked = True
+        signal.signal(number, signal.SIG_DFL)
+
+
+def build_assembler(
+    settings: RuntimeSettings,
+    topics: TopicNames,
+    *,
+    rules: Rules | None = None,
+    crash_point: CrashPoint = never_crash,
+) -> Worker:
+    """Make the clients and the loop of one assembler process; nothing is consumed yet.
+
+    Raises: `TopicRefused` naming every topic that has wrong settings; `Unreachable`.
+    """
+    settings = settings.checked()
+    observer = LogObserver(make_logger("assembler"), settings.events_topic)
+    admin = KafkaAdmin(settings.bootstrap, client=settings.client)
+    refuse(admin.check(topics))
+    description = admin.describe_topic(settings.events_topic)
+
+    client_errors = ClientErrors(observer.client_error)
+    writer = OutputWriter(
+        OutputTopics(topics.completed, topics.rejected, topics.deadletter), settings.events_topic
+    )
+    return Worker(
+        settings,
+        make_consumer(settings, client_errors),
+        Committer(
+            make_producer(settings, client_errors),
+            crash_point,
+            timeout_s=settings.commit.transaction_timeout_ms / 1000,
+        ),
+        Absorber(
+            writer,
+            value_bytes_max=settings.value_bytes_max,
+            fragments_max=settings.limits.fragments_max,
+        ),
+        rules or NoCatalogue(),
+        TopicFacts(description.topic_id, description.partitions),
+        client_errors,
+        Expirer(
+            settings.events_topic, settings.expiry, wall_ms, margin_ms=settings.expiry_margin_ms
+        ),
+        observer,
+        time.monotonic,
+        crash_point,
+    )
+
+
+def run_assembler(worker: Worker, should_stop: Callable[[], bool]) -> None:
+    """Run one assembler process until it is asked to stop.
+
+    Raises: a `ProcessorError` whose class decides the exit code.
+    """
+    logger = make_logger("assembler")
+    logger.info("assembler_started")
+    worker.run(should_stop)
+    logger.info("assembler_stopped")

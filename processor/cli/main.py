@@ -1,0 +1,81 @@
+"""The program `toolcalls`: builds the command line and turns errors into one line and a status.
+
+Rules:
+    An error raised on purpose is one line on standard error, never a traceback.
+    A bug is named by its type and its place; its message is left out, since it may quote content.
+"""
+
+import importlib
+import sys
+import traceback
+from typing import Annotated
+
+import typer
+
+from processor import __version__
+from processor.cli.exit_codes import MEANINGS, ExitCode, exit_code_of
+from processor.core.errors import ProcessorError
+
+VERBS = ("dev", "topics", "publish", "run", "assemble", "execute", "demo", "migrate", "ledger")
+
+_HELP = f"""Raw LLM stream events in, tool calls that are safe to act on out.
+
+Example: toolcalls dev up
+
+Exit codes: {"; ".join(f"{int(code)} {meaning}" for code, meaning in MEANINGS.items())}.
+"""
+
+
+def build_app() -> typer.Typer:
+    """The command line with every verb; the work of a verb is imported when it runs."""
+    app = typer.Typer(
+        name="toolcalls",
+        help=_HELP,
+        no_args_is_help=True,
+        pretty_exceptions_enable=False,
+        context_settings={"help_option_names": ["-h", "--help"]},
+    )
+    app.callback()(_options)
+    for verb in VERBS:
+        importlib.import_module(f"processor.cli.{verb}").register(app)
+    return app
+
+
+def main() -> None:
+    """Entry point of the console script."""
+    try:
+        build_app()()
+    except ProcessorError as e:
+        typer.echo(f"toolcalls: {e}", err=True)
+        sys.exit(exit_code_of(e))
+    except Exception as e:  # noqa: BLE001  # the last line of defence: a bug, told without content
+        typer.echo(_describe_bug(e), err=True)
+        sys.exit(ExitCode.INTERNAL)
+
+
+def _show_version(value: bool) -> None:  # noqa: FBT001  # the shape typer calls
+    if value:
+        typer.echo(f"toolcalls {__version__}")
+        raise typer.Exit
+
+
+def _options(
+    *,
+    version: Annotated[
+        bool,
+        typer.Option(
+            "--version", help="Show the version and exit.", is_eager=True, callback=_show_version
+        ),
+    ] = False,
+) -> None:
+    del version
+
+
+def _describe_bug(error: Exception) -> str:
+    """The type and the lines of code, without the message."""
+    places = "".join(traceback.format_tb(error.__traceback__)).rstrip()
+    return f"toolcalls: internal error, please report it: {type(error).__name__}\n{places}"
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,104 @@
+"""Settings from the environment and the command line, merged once, all errors at once.
+
+Rules:
+    Every variable begins with `TOOLCALLS_`; an option of the command line wins over it.
+    The rooms define their own settings records; only this file and the command line know where
+    the values come from.
+"""
+
+from pathlib import Path
+from typing import Literal
+
+from pydantic import Field, ValidationError
+from pydantic_settings import BaseSettings, SettingsConfigDict
+
+from processor.core.errors import Misuse
+from processor.core.expiry import ExpiryLimits
+from processor.core.limits import Limits
+from processor.policy.catalogue import Catalogue, parse_catalogue
+from processor.runtime.settings import CommitSettings, RuntimeSettings
+
+
+class Environment(BaseSettings):
+    """Every setting that may come from the environment, with its unit in the name."""
+
+    model_config = SettingsConfigDict(env_prefix="TOOLCALLS_", extra="ignore")
+
+    kafka_bootstrap: str | None = None
+    database_url: str | None = None
+    topic_prefix: str = ""
+    group: str = "toolcalls-assembler"
+    slot: str = "0"
+    start: Literal["earliest", "latest"] | None = None
+    wait_for_response: bool = False
+    commit_interval_ms: int = Field(default=100, ge=1)
+    arguments_bytes_max: int = Limits().arguments_bytes_max
+    fragments_max: int = Limits().fragments_max
+    open_calls_max: int = Limits().open_calls_max
+    linger_ms: int = Limits().linger_ms
+    call_idle_ttl_ms: int = ExpiryLimits().idle_ttl_ms
+    call_max_life_ms: int = ExpiryLimits().max_life_ms
+    expiry_margin_ms: int = 10_000
+    catalogue: str | None = None
+    crash_at: str | None = None
+    allow_crash_points: bool = False
+
+
+def read_environment(**overrides: object) -> Environment:
+    """Read and check the environment; an override that is not None wins.
+
+    Raises: `Misuse` naming every wrong variable, without its value.
+    """
+    given = {name: value for name, value in overrides.items() if value is not None}
+    try:
+        return Environment(**given)  # type: ignore[arg-type]  # pydantic checks them one by one
+    except ValidationError as e:
+        wrong = [
+            f"TOOLCALLS_{'_'.join(str(part) for part in error['loc']).upper()}: {error['msg']}"
+            for error in e.errors(include_input=False, include_url=False)
+        ]
+        raise Misuse("settings refused: " + "; ".join(wrong)) from None
+
+
+def read_catalogue(path: str) -> Catalogue:
+    """Read `catalogue.yaml`. Raises: `Misuse` naming the file, the line and the field."""
+    try:
+        return parse_catalogue(Path(path).read_text(), path)
+    except OSError as e:
+        raise Misuse(f"the catalogue {path} cannot be read: {e.strerror}") from None
+    except UnicodeDecodeError:
+        raise Misuse(f"the catalogue {path} is not UTF-8") from None
+
+
+def kafka_bootstrap(environment: Environment) -> str:
+    """The broker's address. Raises: `Misuse` with the two ways to give it."""
+    if not environment.kafka_bootstrap:
+        raise Misuse(
+            "no Kafka address: give --kafka-bootstrap HOST:PORT or set TOOLCALLS_KAFKA_BOOTSTRAP"
+            " (`toolcalls dev up` starts a broker and prints the line)"
+        )
+    return environment.kafka_bootstrap
+
+
+def runtime_settings(
+    environment: Environment, events_topic: str, *, accept_reset: bool
+) -> RuntimeSettings:
+    """The assembler's settings, checked."""
+    return RuntimeSettings(
+        bootstrap=kafka_bootstrap(environment),
+        events_topic=events_topic,
+        group=environment.group,
+        slot=environment.slot,
+        start=environment.start,
+        accept_reset=accept_reset,
+        wait_for_response=environment.wait_for_response,
+        commit=CommitSettings(interval_ms=environment.commit_interval_ms),
+        limits=Limits(
+            arguments_bytes_max=environment.arguments_bytes_max,
+            fragments_max=environment.fragments_max,
+            open_calls_max=environment.open_calls_max,
+            linger_ms=environment.linger_ms,
+        ),
+        expiry=ExpiryLimits(environment.call_idle_ttl_ms, environment.call_max_life_ms),
+        expiry_margin_ms=environment.expiry_margin_ms,
+    ).checked()

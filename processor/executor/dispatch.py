@@ -1,0 +1,129 @@
+"""Who runs now and who waits: bounded concurrency per process, per tenant and per tool.
+
+Rules:
+    A call that may not run yet waits here without a thread; calls behind it go first when they may.
+    What waits is bounded by the caller, who asks `in_flight` before reading more.
+    A delivery that has to be tried again waits for its time and goes on counting as in flight.
+"""
+
+import heapq
+import threading
+from collections import Counter, deque
+from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+
+from processor.core._record import record
+from processor.executor.runner import Ran
+
+
+@record
+class Task:
+    """One delivery to run; `done` is called once, from a worker's thread, when it is over."""
+
+    tenant: str
+    tool: str
+    run: Callable[[], Ran]
+    done: Callable[[Ran], None]
+
+
+class Dispatcher:
+    """Runs tasks on threads. Safe to use from several threads.
+
+    `failure` is the first exception that left a task: a reason to end the process.
+    """
+
+    def __init__(
+        self,
+        *,
+        threads: int,
+        per_tenant: int,
+        per_tool: Mapping[str, int],
+        again_after_s: float,
+        monotonic_s: Callable[[], float],
+    ) -> None:
+        self._pool = ThreadPoolExecutor(threads, thread_name_prefix="call")
+        self._threads = threads
+        self._per_tenant = per_tenant
+        self._per_tool = per_tool
+        self._again_after_s = again_after_s
+        self._monotonic_s = monotonic_s
+        self._lock = threading.Condition()
+        self._waiting: deque[Task] = deque()
+        self._later: list[tuple[float, int, Task]] = []
+        self._ticket = 0
+        self._running: Counter[tuple[str, str]] = Counter()
+        self._running_all = 0
+        self._stopping = False
+        self.failure: BaseException | None = None
+
+    def submit(self, task: Task) -> None:
+        """Run a task as soon as it may."""
+        with self._lock:
+            self._waiting.append(task)
+            self._start_what_may()
+
+    def in_flight(self) -> int:
+        """Tasks that run or wait."""
+        with self._lock:
+            return self._running_all + len(self._waiting) + len(self._later)
+
+    def tick(self) -> None:
+        """Start what waited for its time; to be called now and then."""
+        with self._lock:
+            now_s = self._monotonic_s()
+            while self._later and self._later[0][0] <= now_s:
+                self._waiting.append(heapq.heappop(self._later)[2])
+            self._start_what_may()
+
+    def drain(self, timeout_s: float) -> bool:
+        """Start nothing more and wait for what runs; False when it did not end in time."""
+        with self._lock:
+            self._stopping = True
+            self._waiting.clear()
+            self._later.clear()
+            ended = self._lock.wait_for(lambda: self._running_all == 0, timeout_s)
+        self._pool.shutdown(wait=ended, cancel_futures=True)
+        return ended
+
+    def _start_what_may(self) -> None:
+        kept: deque[Task] = deque()
+        while self._waiting and self._running_all < self._threads and not self._stopping:
+            task = self._waiting.popleft()
+            if not self._may_run(task):
+                kept.append(task)
+                continue
+            self._count(task, 1)
+            self._pool.submit(self._run, task)
+        self._waiting.extendleft(reversed(kept))
+
+    def _may_run(self, task: Task) -> bool:
+        tool_max = self._per_tool.get(task.tool, self._threads)
+        return (
+            self._running["tool", task.tool] < tool_max
+            and self._running["tenant", task.tenant] < self._per_tenant
+        )
+
+    def _count(self, task: Task, change: int) -> None:
+        self._running_all += change
+        for name in (("tool", task.tool), ("tenant", task.tenant)):
+            self._running[name] += change
+            if not self._running[name]:
+                del self._running[name]
+
+    def _run(self, task: Task) -> None:
+        try:
+            ran = task.run()
+            if ran.disposition != "again":
+                task.done(ran)
+        except BaseException as e:  # noqa: BLE001 - kept for the loop, which ends the process by it
+            ran = Ran("again", "failure")
+            with self._lock:
+                self.failure = self.failure or e
+        with self._lock:
+            self._count(task, -1)
+            if ran.disposition == "again" and self.failure is None and not self._stopping:
+                self._ticket += 1
+                due_s = self._monotonic_s() + self._again_after_s
+                heapq.heappush(self._later, (due_s, self._ticket, task))
+            self._start_what_may()
+            self._lock.notify_all()

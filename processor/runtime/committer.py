@@ -1,0 +1,175 @@
+"""One transaction at a time, on a thread of its own: begin, produce, send offsets, commit.
+
+Rules:
+    The loop goes on consuming and folding into the next outbox while a commit runs (librdkafka
+    releases the interpreter lock). Running ahead is safe because a commit that fails ends the
+    process: nothing of what was folded ahead can have left it.
+    A transaction begins when it is about to be committed, so none is open while idle, restoring or
+    rebalancing, and our own open transaction never holds back our input.
+    Every transaction carries at least one owned input offset; one without is not fenced by the
+    group's generation.
+    After an error no further transaction is begun with this producer.
+"""
+
+import threading
+from collections.abc import Callable
+from typing import Final
+
+from processor.core._record import record
+from processor.core.errors import InvariantViolated, ProcessorError
+from processor.runtime.crash_points import CrashPoint
+from processor.runtime.errors import ClientFatal
+from processor.runtime.kafka import (
+    KafkaException,
+    Producer,
+    TopicPartition,
+    ending,
+    kafka_error,
+)
+from processor.runtime.outbox import Outbox
+
+#: How often a call that timed out without a verdict is made again; it resumes, it does not repeat.
+RESUME_MAX: Final = 3
+
+
+@record
+class Transaction:
+    """What one transaction carries: outputs, the next offsets with metadata, who we are."""
+
+    outputs: Outbox
+    offsets: list[TopicPartition]
+    group_metadata: object
+
+
+class Committer:
+    """Commits transactions in the order given, one in flight at most. Used by one loop only."""
+
+    def __init__(self, producer: Producer, crash_point: CrashPoint, *, timeout_s: float) -> None:
+        self._producer = producer
+        self._crash_point = crash_point
+        self._timeout_s = timeout_s
+        self._wake = threading.Condition()
+        self._given: Transaction | None = None
+        self._stopping = False
+        self._failure: ProcessorError | None = None
+        self.committed_count = 0
+        self._thread = threading.Thread(target=self._run, name="committer", daemon=True)
+
+    def start(self) -> None:
+        """Fence the slot's earlier process and start the thread. Raises: a runtime error."""
+        self._resumed(
+            lambda: self._producer.init_transactions(self._timeout_s), "init_transactions"
+        )
+        self._thread.start()
+
+    @property
+    def busy(self) -> bool:
+        """True while a transaction is in flight."""
+        return self._given is not None
+
+    def check(self) -> None:
+        """Raise what ended the last transaction, if it did not commit."""
+        if self._failure is not None:
+            raise self._failure
+
+    def submit(self, transaction: Transaction) -> None:
+        """Hand over the next transaction; waits until the one in flight has committed."""
+        if not transaction.offsets:
+            raise InvariantViolated("a transaction without an owned offset is not fenced")
+        self.wait()
+        with self._wake:
+            self._given = transaction
+            self._wake.notify_all()
+
+    def wait(self) -> None:
+        """Wait until nothing is in flight. Raises: what ended the transaction."""
+        with self._wake:
+            self._wake.wait_for(lambda: self._given is None or self._failure is not None)
+        self.check()
+
+    def stop(self) -> None:
+        """End the thread after the transaction in flight, if any."""
+        with self._wake:
+            self._stopping = True
+            self._wake.notify_all()
+        if self._thread.is_alive():
+            self._thread.join(self._timeout_s)
+
+    def _run(self) -> None:
+        while True:
+            with self._wake:
+                self._wake.wait_for(lambda: self._given is not None or self._stopping)
+                given = self._given
+            if given is None:
+                return
+            failure = self._commit_or_failure(given)
+            with self._wake:
+                self._failure = failure
+                if failure is None:
+                    self._given = None
+                    self.committed_count += 1
+                self._wake.notify_all()
+            if failure is not None:
+                return
+
+    def _commit_or_failure(self, transaction: Transaction) -> ProcessorError | None:
+        try:
+            self._commit(transaction)
+        except ProcessorError as e:
+            return e
+        except Exception as e:  # noqa: BLE001 - a bug on this thread must end the loop, not hide
+            return ClientFatal(f"the commit thread failed: {type(e).__name__}")
+        return None
+
+    def _commit(self, transaction: Transaction) -> None:
+        crash_point = self._crash_point
+        crash_point("before_begin")
+        try:
+            self._producer.begin_transaction()
+        except KafkaException as e:
+            raise ending(e, "begin_transaction") from e
+        crash_point("after_begin")
+        self._produce(transaction.outputs)
+        crash_point("after_produce")
+        self._resumed(
+            lambda: self._producer.send_offsets_to_transaction(
+                transaction.offsets,
+                transaction.group_metadata,
+                self._timeout_s,
+            ),
+            "send_offsets_to_transaction",
+        )
+        crash_point("after_send_offsets")
+        self._resumed(lambda: self._producer.commit_transaction(self._timeout_s), "commit")
+        crash_point("after_commit")
+
+    def _produce(self, outputs: Outbox) -> None:
+        produce = self._producer.produce
+        for topic, key, value, headers, partition in outputs:
+            while True:
+                try:
+                    produce(
+                        topic,
+                        value,
+                        key,
+                        partition=-1 if partition is None else partition,
+                        headers=headers,
+                    )
+                    break
+                except BufferError:
+                    # The local queue is full: wait for room, bounded by message.timeout.ms, after
+                    # which the queued records fail and the commit reports it.
+                    self._producer.poll(0.05)
+                except KafkaException as e:
+                    raise ending(e, f"produce to {topic}") from e
+        self._producer.poll(0)
+
+    def _resumed(self, call: Callable[[], object], doing: str) -> None:
+        for attempt in range(RESUME_MAX):
+            try:
+                call()
+            except KafkaException as e:
+                if not kafka_error(e).retriable() or attempt + 1 == RESUME_MAX:
+                    raise ending(e, doing) from e
+            else:
+                return

@@ -1,0 +1,222 @@
+"""The Kafka clients of the loop: how they are configured, and what their errors mean for us.
+
+Rules:
+    One consumer and one transactional producer per process (KIP-447).
+    `auto.offset.reset=error`: where to start is decided by the restore, never by a default.
+    An error is translated here, once, into the way the process must end.
+"""
+
+# ruff: noqa: SLF001 - the client's own error codes are public by its documentation, their names
+# begin with an underscore.
+
+from collections.abc import Callable
+from typing import Final, cast
+
+from confluent_kafka import (
+    Consumer,
+    KafkaError,
+    KafkaException,
+    Message,
+    Producer,
+    TopicPartition,
+)
+
+from processor.core.errors import ProcessorError
+from processor.runtime.errors import (
+    ClientFatal,
+    CommitRefused,
+    CommitUnknown,
+    RestoreRefused,
+    SlotFenced,
+    Unreachable,
+)
+from processor.runtime.settings import RuntimeSettings
+
+#: The room's names for the client's types: this file is the only one that knows the library.
+__all__ = [
+    "MESSAGE_BYTES_MAX",
+    "ClientErrors",
+    "Consumer",
+    "KafkaError",
+    "KafkaException",
+    "Message",
+    "Producer",
+    "TopicPartition",
+    "ending",
+    "ends_consumption",
+    "kafka_error",
+    "make_consumer",
+    "make_group_reader",
+    "make_producer",
+    "make_reader",
+]
+
+#: The largest record that may pass: a dead letter carries the original bytes of a bad one.
+MESSAGE_BYTES_MAX: Final = 16 * 1024 * 1024
+
+_FENCED: Final = frozenset(
+    {
+        KafkaError._FENCED,
+        KafkaError.PRODUCER_FENCED,
+        KafkaError.INVALID_PRODUCER_EPOCH,
+        KafkaError.FENCED_INSTANCE_ID,
+        KafkaError.UNRELEASED_INSTANCE_ID,
+    }
+)
+_UNREACHABLE: Final = frozenset(
+    {
+        KafkaError._ALL_BROKERS_DOWN,
+        KafkaError._TRANSPORT,
+        KafkaError._RESOLVE,
+        KafkaError._AUTHENTICATION,
+        KafkaError._SSL,
+    }
+)
+_ENDING: Final = frozenset(
+    {
+        KafkaError._FATAL,
+        KafkaError._MAX_POLL_EXCEEDED,
+        KafkaError.FENCED_INSTANCE_ID,
+        KafkaError.GROUP_AUTHORIZATION_FAILED,
+        KafkaError.TOPIC_AUTHORIZATION_FAILED,
+        KafkaError.UNKNOWN_TOPIC_OR_PART,
+    }
+)
+_UNKNOWN_RESULT: Final = frozenset({KafkaError._TIMED_OUT, KafkaError.REQUEST_TIMED_OUT})
+
+
+class ClientErrors:
+    """Takes what the clients report beside their calls, on whichever thread they do.
+
+    `fatal` is what the process must end with; anything else the clients go on after by themselves.
+    """
+
+    def __init__(self, note: Callable[[str], None]) -> None:
+        self._note = note
+        self.fatal: ProcessorError | None = None
+
+    def __call__(self, error: KafkaError) -> None:
+        """Keep a fatal error, note any other by its name."""
+        if error.fatal() or error.code() == KafkaError._FATAL:
+            self.fatal = self.fatal or ending(error, "client")
+        else:
+            self._note(error.name())
+
+
+def make_consumer(settings: RuntimeSettings, on_error: ClientErrors) -> Consumer:
+    """The group's consumer. `group.instance.id` is the slot: a restart causes no rebalance."""
+    commit = settings.commit
+    return Consumer(
+        {
+            "fetch.queue.backoff.ms": 20,
+            "fetch.wait.max.ms": 100,
+            "queued.min.messages": 100_000,
+            "queued.max.messages.kbytes": 65_536,
+            "max.partition.fetch.bytes": 4 * 1024 * 1024,
+            "partition.assignment.strategy": "cooperative-sticky",
+            "session.timeout.ms": commit.session_timeout_ms,
+            "heartbeat.interval.ms": commit.session_timeout_ms // 4,
+            "max.poll.interval.ms": commit.poll_interval_max_ms,
+            **settings.client,
+            "bootstrap.servers": settings.bootstrap,
+            "client.id": f"{settings.transactional_id}-consumer",
+            "group.id": settings.group,
+            "group.instance.id": settings.slot,
+            "isolation.level": "read_committed",
+            "auto.offset.reset": "error",
+            "enable.auto.commit": False,
+            "enable.auto.offset.store": False,
+            "allow.auto.create.topics": False,
+            "error_cb": on_error,
+        }
+    )
+
+
+def make_producer(settings: RuntimeSettings, on_error: ClientErrors) -> Producer:
+    """The transactional producer of the slot."""
+    timeout_ms = settings.commit.transaction_timeout_ms
+    return Producer(
+        {
+            "linger.ms": 5,
+            "batch.size": 1_000_000,
+            "batch.num.messages": 10_000,
+            "queue.buffering.max.messages": 500_000,
+            "queue.buffering.max.kbytes": 262_144,
+            "compression.type": "lz4",
+            "partitioner": "murmur2_random",
+            "delivery.report.only.error": True,
+            **settings.client,
+            "bootstrap.servers": settings.bootstrap,
+            "client.id": f"{settings.transactional_id}-producer",
+            "transactional.id": settings.transactional_id,
+            "transaction.timeout.ms": timeout_ms,
+            "message.timeout.ms": timeout_ms - 1_000,
+            "message.max.bytes": MESSAGE_BYTES_MAX,
+            "acks": "all",
+            "enable.idempotence": True,
+            "error_cb": on_error,
+        }
+    )
+
+
+def make_reader(bootstrap: str) -> Consumer:
+    """A consumer outside of any group, for people: it commits nothing and stops at the end."""
+    return Consumer(
+        {
+            "bootstrap.servers": bootstrap,
+            "group.id": "toolcalls-reader",
+            "isolation.level": "read_committed",
+            "auto.offset.reset": "error",
+            "enable.auto.commit": False,
+            "enable.partition.eof": True,
+            "fetch.message.max.bytes": MESSAGE_BYTES_MAX,
+            "allow.auto.create.topics": False,
+        }
+    )
+
+
+def make_group_reader(bootstrap: str, group: str) -> Consumer:
+    """A client that may ask for a group's offsets; it never joins the group."""
+    return Consumer({"bootstrap.servers": bootstrap, "group.id": group})
+
+
+def ends_consumption(error: KafkaError) -> ProcessorError | None:
+    """What a consumer's error must end the process with; None when the client goes on by itself."""
+    if error.code() == KafkaError._AUTO_OFFSET_RESET:
+        return RestoreRefused(
+            f"offset_out_of_range: the events topic cannot be read at the position: {error.name()}."
+            " Records were deleted while they were needed: raise the topic's retention.ms, then"
+            " reset the group and start with --accept-reset"
+        )
+    if error.fatal() or error.code() in _ENDING:
+        return ending(error, "consume")
+    return None
+
+
+def kafka_error(error: KafkaException | KafkaError) -> KafkaError:
+    """The client's error object inside an exception."""
+    if isinstance(error, KafkaError):
+        return error
+    return cast("KafkaError", error.args[0])
+
+
+def ending(error: KafkaException | KafkaError, doing: str) -> ProcessorError:
+    """What the process must end with, given what the client said while `doing` something."""
+    found = kafka_error(error)
+    said = f"{doing}: {found.name()}"
+    code = found.code()
+    # A fatal error of the consumer carries its cause in its text only.
+    if code in _FENCED or (code == KafkaError._FATAL and "fenced" in found.str().lower()):
+        return SlotFenced(
+            f"{said}. Another process uses this slot, or this one was away longer than its"
+            " transaction or session timeout. Run one process per slot; this one may be restarted"
+        )
+    if found.fatal() or code == KafkaError._FATAL:
+        return ClientFatal(f"{said}. The client cannot go on; restart the process")
+    if code in _UNREACHABLE:
+        return Unreachable(f"{said}. Check the bootstrap address, the listener and the credentials")
+    if code in _UNKNOWN_RESULT:
+        return CommitUnknown(f"{said}. The result is not known here; a restart reads it from Kafka")
+    if found.txn_requires_abort():
+        return CommitRefused(f"{said}. The transaction is aborted; a restart reads its input again")
+    return ClientFatal(f"{said}. Restart the process; see the broker's log if it comes again")

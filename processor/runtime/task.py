@@ -1,0 +1,68 @@
+"""One owned partition: its fold, how far it has been read, and how far its outputs are muted.
+
+Rules:
+    Below `mute_below` (the committed offset) outputs were already given out by an earlier life:
+    the fold runs, everything it says is dropped.
+    A partition that is still being re-folded is never committed: its position lies below the
+    committed offset, and committing it would move the group back.
+"""
+
+from processor.core.assembly import FOLD_VERSION, Assembly
+from processor.runtime.offset_metadata import OffsetMetadata
+
+
+class Task:
+    """State of one assigned partition. Offsets are the topic's; `next_offset` is the next to read."""
+
+    __slots__ = (
+        "assembly",
+        "committed_offset",
+        "mute_below",
+        "next_offset",
+        "partition",
+        "partitions",
+        "restored_count",
+        "topic_id",
+    )
+
+    def __init__(
+        self,
+        partition: int,
+        assembly: Assembly,
+        *,
+        start_offset: int,
+        mute_below: int,
+        committed_offset: int | None,
+        topic_id: str,
+        partitions: int,
+    ) -> None:
+        self.partition = partition
+        self.assembly = assembly
+        self.next_offset = start_offset
+        self.mute_below = mute_below
+        #: What the group last committed for us; None before the first commit of a fresh group.
+        self.committed_offset = committed_offset
+        self.topic_id = topic_id
+        self.partitions = partitions
+        self.restored_count = 0
+
+    @property
+    def restoring(self) -> bool:
+        """True until the re-fold has reached the committed offset."""
+        return self.next_offset < self.mute_below
+
+    @property
+    def dirty(self) -> bool:
+        """True when there is a position to commit."""
+        return not self.restoring and self.next_offset != self.committed_offset
+
+    def metadata(self) -> OffsetMetadata:
+        """What must be committed together with `next_offset`."""
+        low = self.assembly.low_water(self.next_offset)
+        return OffsetMetadata(
+            fold=FOLD_VERSION,
+            low=low.offset,
+            log_time_ms=low.log_time_ms,
+            partitions=self.partitions,
+            topic_id=self.topic_id,
+        )

@@ -1,0 +1,337 @@
+"""The exactly-once loop of one process: consume, fold, commit, give partitions up and take them.
+
+Rules:
+    The loop's thread owns both clients' state; only the commit itself runs beside it.
+    Rebalance callbacks run inside `consume` and never raise: they keep the error, the loop raises.
+    On revocation everything folded so far is committed before the partitions go; when they are
+    lost, nothing of them is committed again and the process ends (its position is unknown).
+    After a fatal error nothing is polled again.
+"""
+
+from collections.abc import Callable
+from typing import Protocol, cast
+
+from processor.core.assembly import Assembly, Place
+from processor.core.errors import InvariantViolated, ProcessorError
+from processor.core.gate import Rules
+from processor.runtime.absorb import Absorber
+from processor.runtime.absorb import Message as Record
+from processor.runtime.committer import Committer, Transaction
+from processor.runtime.crash_points import CrashPoint
+from processor.runtime.errors import ClientFatal, SlotFenced
+from processor.runtime.expirer import CHECK_INTERVAL_S, Expirer
+from processor.runtime.kafka import (
+    ClientErrors,
+    Consumer,
+    KafkaException,
+    Message,
+    TopicPartition,
+    ending,
+    ends_consumption,
+)
+from processor.runtime.outbox import Outbox
+from processor.runtime.restore import Committed, LogEnds, StartAt, TopicFacts, plan_start
+from processor.runtime.settings import RuntimeSettings
+from processor.runtime.task import Task
+
+#: Seconds that a question to the broker inside a rebalance may take.
+_ASK_S = 10.0
+#: Longest wait for records, so that a stop request is seen soon.
+_POLL_S = 0.1
+
+
+class Clock(Protocol):
+    """Monotonic seconds; the only use of time in the loop is to decide when to commit."""
+
+    def __call__(self) -> float:
+        """Seconds since some fixed moment."""
+        ...
+
+
+class Observer(Protocol):
+    """What the loop tells about itself; implementations log and count, and never raise."""
+
+    def assigned(self, partition: int, plan: StartAt) -> None:
+        """A partition was taken over."""
+        ...
+
+    def restored(self, partition: int, records: int) -> None:
+        """A partition has been re-folded up to its committed offset."""
+        ...
+
+    def revoked(self, partitions: list[int]) -> None:
+        """Partitions were given up after a commit."""
+        ...
+
+    def committed(self, partitions: int, outputs: int) -> None:
+        """A transaction was handed to the committer."""
+        ...
+
+    def client_error(self, name: str) -> None:
+        """The client reported an error that it goes on after."""
+        ...
+
+
+class Worker:
+    """One member of the group. Build it, then `run(should_stop)`; it owns and closes its clients."""
+
+    def __init__(
+        self,
+        settings: RuntimeSettings,
+        consumer: Consumer,
+        committer: Committer,
+        absorber: Absorber,
+        rules: Rules,
+        facts: TopicFacts,
+        client_errors: ClientErrors,
+        expirer: Expirer,
+        observer: Observer,
+        clock: Clock,
+        crash_point: CrashPoint,
+    ) -> None:
+        self._settings = settings
+        self._consumer = consumer
+        self._committer = committer
+        self._absorber = absorber
+        self._rules = rules
+        self._facts = facts
+        self._client_errors = client_errors
+        self._expirer = expirer
+        self._observer = observer
+        self._clock = clock
+        self._crash_point = crash_point
+        self._tasks: dict[int, Task] = {}
+        self._outbox: Outbox = []
+        self._failure: ProcessorError | None = None
+        self._commit_due_s: float | None = None
+        self._uncommitted_count = 0
+        self._committed_bytes_count = 0
+        self._leaving = False
+        self._expiry_due_s = clock() + CHECK_INTERVAL_S
+
+    @property
+    def events_count(self) -> int:
+        """Records absorbed so far, re-folded ones included."""
+        return self._absorber.events_count
+
+    @property
+    def ready(self) -> bool:
+        """True when partitions are assigned and each has been re-folded."""
+        return bool(self._tasks) and not any(task.restoring for task in self._tasks.values())
+
+    def run(self, should_stop: Callable[[], bool]) -> None:
+        """Work until `should_stop`, then commit what was folded and leave.
+
+        Raises: a `ProcessorError` of `runtime.errors`; nothing was committed after its cause.
+        """
+        self._committer.start()
+        self._consumer.subscribe(
+            [self._settings.events_topic],
+            on_assign=self._on_assign,
+            on_revoke=self._on_revoke,
+            on_lost=self._on_lost,
+        )
+        try:
+            while not should_stop():
+                self._step()
+            self._commit()
+            self._committer.wait()
+        finally:
+            self._committer.stop()
+        self._leaving = True
+        self._consumer.close()
+        self._check()
+
+    def _step(self) -> None:
+        messages = self._consume()
+        if messages:
+            restoring = [task for task in self._tasks.values() if task.restoring]
+            records = cast("list[Record]", messages)  # errors were taken out, so offsets are there
+            self._absorber.absorb(records, self._tasks, self._outbox)
+            self._crash_point("after_fold")
+            for task in restoring:
+                self._note_restore(task)
+            self._uncommitted_count += len(messages)
+            if self._commit_due_s is None:
+                self._commit_due_s = self._clock() + self._settings.commit.interval_ms / 1000
+        if self._clock() >= self._expiry_due_s:
+            self._append_expiries()
+        if self._is_commit_due():
+            self._commit()
+
+    def _append_expiries(self) -> None:
+        self._expiry_due_s = self._clock() + CHECK_INTERVAL_S
+        if self._expirer.append_due(self._tasks, self._outbox) and self._commit_due_s is None:
+            self._commit_due_s = self._clock()
+
+    def _consume(self) -> list[Message]:
+        """A batch, records first; one blocking wait only when the client has nothing queued."""
+        size = self._settings.batch_records
+        try:
+            messages = self._consumer.consume(size, 0)
+            if not messages:
+                wait_s = _POLL_S
+                if self._commit_due_s is not None:
+                    wait_s = min(_POLL_S, max(0.0, self._commit_due_s - self._clock()))
+                first = self._consumer.poll(wait_s)
+                messages = [] if first is None else [first]
+        except KafkaException as e:
+            raise self._failure or ending(e, "consume") from e
+        self._check()
+        records = [message for message in messages if message.error() is None]
+        if len(records) < len(messages):
+            for message in messages:
+                self._judge_error(message)
+        return records
+
+    def _judge_error(self, message: Message) -> None:
+        """End the process for an error that loses records or membership; note the others."""
+        error = message.error()
+        if error is None:
+            return
+        failure = ends_consumption(error)
+        if failure is not None:
+            raise failure
+        self._observer.client_error(error.name())
+
+    def _check(self) -> None:
+        failure = self._failure or self._client_errors.fatal
+        if failure is not None:
+            raise failure
+        self._committer.check()
+
+    # --- commit --------------------------------------------------------------------------------
+
+    def _is_commit_due(self) -> bool:
+        if self._commit_due_s is None:
+            return False
+        commit = self._settings.commit
+        output_bytes = self._absorber.output_bytes_count - self._committed_bytes_count
+        full = (
+            self._uncommitted_count >= commit.records_max
+            or len(self._outbox) >= commit.outputs_max
+            or output_bytes >= commit.output_bytes_max
+        )
+        if full:
+            return True
+        return self._clock() >= self._commit_due_s and not self._committer.busy
+
+    def _commit(self) -> None:
+        """Hand everything folded so far to the committer; waits while one is in flight."""
+        self._commit_due_s = None
+        self._uncommitted_count = 0
+        self._committed_bytes_count = self._absorber.output_bytes_count
+        # An expiry may be all that there is: then a position is committed again unchanged, since a
+        # transaction without an owned offset would not be fenced by the group.
+        wanted = [task for task in self._tasks.values() if task.dirty or self._outbox]
+        dirty = [task for task in wanted if not task.restoring]
+        if not dirty:
+            if self._outbox:
+                raise InvariantViolated("outputs without a partition to commit")
+            return
+        offsets = [
+            TopicPartition(
+                self._settings.events_topic,
+                task.partition,
+                task.next_offset,
+                metadata=task.metadata().encode(),
+            )
+            for task in dirty
+        ]
+        outputs, self._outbox = self._outbox, []
+        self._committer.submit(Transaction(outputs, offsets, self._group_metadata()))
+        for task in dirty:
+            task.committed_offset = task.next_offset
+        self._observer.committed(len(dirty), len(outputs))
+
+    def _group_metadata(self) -> object:
+        """Who we are, asked now; without a member id the broker would fence nothing (KIP-447)."""
+        if not self._consumer.memberid():
+            raise SlotFenced("commit: this process is no member of the group any more; restart it")
+        return self._consumer.consumer_group_metadata()
+
+    # --- ownership -----------------------------------------------------------------------------
+
+    def _on_assign(self, consumer: Consumer, partitions: list[TopicPartition]) -> None:
+        try:
+            found = consumer.committed(partitions, _ASK_S)
+            consumer.incremental_assign([self._take(consumer, committed) for committed in found])
+        except KafkaException as e:
+            self._failure = ending(e, "assign")
+        except ProcessorError as e:
+            self._failure = e
+        except Exception as e:  # noqa: BLE001 - an escaping exception would lose fetched records
+            self._failure = ClientFatal(f"assign failed: {type(e).__name__}")
+
+    def _take(self, consumer: Consumer, committed: TopicPartition) -> TopicPartition:
+        if committed.error is not None:
+            raise ending(committed.error, f"committed offset of partition {committed.partition}")
+        topic, partition = committed.topic, committed.partition
+        first, last = consumer.get_watermark_offsets(TopicPartition(topic, partition), _ASK_S)
+        plan = plan_start(
+            Committed(topic, partition, committed.offset, committed.metadata or ""),
+            LogEnds(first, last),
+            self._facts,
+            start=self._settings.start,
+            accept_reset=self._settings.accept_reset,
+        )
+        restored = plan.origin == "restored"
+        assembly = Assembly(
+            Place(topic, partition),
+            self._settings.limits,
+            self._rules,
+            wait_for_response=self._settings.wait_for_response,
+            log_time_ms=plan.log_time_ms,
+        )
+        self._tasks[partition] = Task(
+            partition,
+            assembly,
+            start_offset=plan.offset,
+            mute_below=plan.mute_below,
+            committed_offset=plan.mute_below if restored else None,
+            topic_id=self._facts.topic_id,
+            partitions=self._facts.partitions,
+        )
+        if not restored:
+            # The chosen start is committed at once: from now on a missing offset is an anomaly.
+            self._commit_due_s = self._clock()
+        self._observer.assigned(partition, plan)
+        return TopicPartition(topic, partition, plan.offset)
+
+    def _note_restore(self, task: Task) -> None:
+        if task.restoring:
+            self._crash_point("mid_restore")
+        else:
+            self._observer.restored(task.partition, task.next_offset - task.mute_below)
+
+    def _on_revoke(self, consumer: Consumer, partitions: list[TopicPartition]) -> None:
+        if not self._leaving:
+            self._commit_before_revocation()
+        self._drop(consumer, partitions)
+
+    def _commit_before_revocation(self) -> None:
+        try:
+            self._committer.wait()
+            self._commit()
+            self._committer.wait()
+        except ProcessorError as e:
+            self._failure = e
+        except Exception as e:  # noqa: BLE001 - as in _on_assign
+            self._failure = ClientFatal(f"revoke failed: {type(e).__name__}")
+
+    def _on_lost(self, consumer: Consumer, partitions: list[TopicPartition]) -> None:
+        numbers = sorted(p.partition for p in partitions)
+        self._failure = SlotFenced(
+            f"partitions {numbers} were lost: the group went on without this process. Nothing was"
+            " committed since; restart it"
+        )
+        self._drop(consumer, partitions)
+
+    def _drop(self, consumer: Consumer, partitions: list[TopicPartition]) -> None:
+        for tp in partitions:
+            self._tasks.pop(tp.partition, None)
+        try:
+            consumer.incremental_unassign(partitions)
+        except KafkaException as e:
+            self._failure = self._failure or ending(e, "unassign")
+        self._observer.revoked(sorted(p.partition for p in partitions))

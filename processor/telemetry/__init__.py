@@ -1,0 +1,1 @@
+"""What may be seen from outside: metrics and logs, without content."""

@@ -1,0 +1,114 @@
+"""`toolcalls assemble`: what a newcomer sees of a captured stream."""
+
+import json
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from processor.cli.main import build_app
+from processor.core.errors import Misuse
+from tests.golden.replay import FIXTURES
+
+STREAMS = FIXTURES / "streams"
+SECRET = "CANARY-5f1e-secret"
+
+
+def run(*words: str, given: bytes | None = None) -> tuple[str, str]:
+    """Standard output and standard error of a run that must end well."""
+    result = CliRunner().invoke(build_app(), ["assemble", *words], input=given)
+    assert result.exit_code == 0, result.output
+    return result.stdout, result.stderr
+
+
+def refused(*words: str, given: bytes | None = None) -> str:
+    """The one line that a run is refused with."""
+    with pytest.raises(Misuse) as caught:
+        CliRunner().invoke(build_app(), ["assemble", *words], input=given, catch_exceptions=False)
+    return str(caught.value)
+
+
+def test_each_call_is_one_line_in_order_of_appearance() -> None:
+    """In a pipe: ten columns parted by tabs, a dash for what is absent."""
+    out, err = run(
+        str(STREAMS / "openai-chat/two-choices-one-truncated.sse"), "--dialect", "openai-chat"
+    )
+    completed = ["call_A", "lookup_order", "completed", "-", "-", '{"order_id":"ORDER-1001"}']
+    rejected = ["call_B", "get_weather", "rejected", "truncated", "completion", "-"]
+    assert [line.split("\t") for line in out.splitlines()] == [
+        [*completed, "chatcmpl-0001", "0", "-", "request-1:call_A"],
+        [*rejected, "chatcmpl-0001", "0", "-", "request-1:call_B"],
+    ]
+    assert err == ""
+
+
+def test_json_has_the_exact_text_and_the_given_identity() -> None:
+    """One object a line, arguments as a string, absent values null."""
+    path = STREAMS / "openai-responses/custom-tool.sse"
+    out, _ = run(str(path), "--dialect", "openai-responses", "--json", "--request-id", "req_7")
+    (line,) = out.splitlines()
+    assert json.loads(line) == {
+        "call_id": "call_A",
+        "tool": "run_query",
+        "verdict": "completed",
+        "reason": None,
+        "stage": None,
+        "arguments": "SELECT *\nFROM orders\nWHERE id = 'ORDER-1001'",
+        "response_id": "resp_0001",
+        "output_index": 0,
+        "item_id": "ctc_A",
+        "idempotency_key": "req_7:call_A",
+    }
+
+
+def test_control_characters_never_reach_a_plain_line() -> None:
+    """A line stays a line, and no text moves a terminal's cursor."""
+    path = STREAMS / "openai-responses/custom-tool.sse"
+    out, _ = run(str(path), "--dialect", "openai-responses")
+    assert len(out.splitlines()) == 1
+    assert r"SELECT *\nFROM orders" in out
+
+
+@pytest.mark.parametrize("form", ["sse", "lines", "array"])
+def test_standard_input_takes_every_framing(form: str) -> None:
+    """Server-sent events, JSON lines, one JSON array."""
+    data = (STREAMS / "openai-chat/single-call.sse").read_bytes()
+    chunks = [line[6:] for line in data.splitlines() if line.startswith(b"data: {")]
+    given = {"sse": data, "lines": b"\n".join(chunks), "array": b"[" + b",\n".join(chunks) + b"]"}
+    out, _ = run("-", "--dialect", "openai-chat", given=given[form])
+    assert out.startswith("call_A\tlookup_order\tcompleted\t")
+
+
+def test_a_response_without_calls_is_said_so() -> None:
+    """An empty output alone would look like a fault."""
+    out, err = run(str(STREAMS / "openai-chat/refusal.sse"), "--dialect", "openai-chat")
+    assert out == ""
+    assert "calls no tool" in err
+
+
+def test_a_second_response_in_the_file_is_not_lost_silently() -> None:
+    """One file is one response; the rest is counted."""
+    data = (STREAMS / "openai-chat/single-call.sse").read_bytes()
+    _, err = run("-", "--dialect", "openai-chat", given=data * 2)
+    assert "events after the response's end were ignored" in err
+
+
+def test_another_dialect_is_refused_by_file_and_line_without_content(tmp_path: Path) -> None:
+    """The message names where and the likely dialect, and quotes nothing."""
+    path = tmp_path / "stream.sse"
+    path.write_bytes((STREAMS / "openai-chat/single-call.sse").read_bytes())
+    assert refused(str(path), "--dialect", "openai-responses") == (
+        f"{path}: line 1: not openai-responses: the first event has no type of a response event;"
+        " it looks like openai-chat"
+    )
+    path.write_text(f'data: {{"x":"{SECRET}"}}\n\n')
+    assert SECRET not in refused(str(path), "--dialect", "openai-chat")
+
+
+def test_what_is_no_stream_is_refused(tmp_path: Path) -> None:
+    """A missing file, a folder, a text, nothing at all, an unknown dialect."""
+    assert "cannot be read" in refused(str(tmp_path / "none"), "--dialect", "openai-chat")
+    assert "cannot be read" in refused(str(tmp_path), "--dialect", "openai-chat")
+    for given in (b"", b"hello\n"):
+        assert "no event of a model stream" in refused("-", "--dialect", "openai-chat", given=given)
+    assert "openai-responses" in refused("-", "--dialect", "nix", given=b"")
