@@ -18,8 +18,10 @@ from processor.core.errors import Misuse
 from processor.publisher.errors import SinkRefused
 from processor.publisher.ports import OutRecord, Report
 from processor.publisher.settings import PublisherSettings
+from processor.telemetry.logging import ThinRepeats
 
 _log = logging.getLogger("processor.publisher.kafka")
+_log.addFilter(ThinRepeats())
 
 #: How long one wait of the serving thread lasts; it bounds how late `close` is noticed.
 _SERVE_S: Final = 0.1

@@ -5,6 +5,8 @@ Rules:
     of other systems or a client's endless error: repeats of one name are counted, not printed.
 """
 
+import logging
+import re
 import sys
 from collections import Counter
 from typing import Final, cast
@@ -14,6 +16,7 @@ import structlog
 #: Every power of this many repeats of one client error is printed, so a loop stays a few lines.
 _REPEAT_FACTOR: Final = 10
 _INFO: Final = 20
+_NUMBER: Final = re.compile(r"\d+")
 
 
 def make_logger(name: str) -> structlog.stdlib.BoundLogger:
@@ -43,3 +46,18 @@ class RepeatFilter:
         while total % _REPEAT_FACTOR == 0:
             total //= _REPEAT_FACTOR
         return self._seen[name] if total == 1 else None
+
+
+class ThinRepeats(logging.Filter):
+    """Lets the 1st, 10th, 100th, ... of equal lines through; numbers in them do not count.
+
+    For a client's own lines about a broker that is not there: one each second, without end.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._repeats = RepeatFilter()
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        """True when the line is worth showing."""
+        return self._repeats.count(_NUMBER.sub("#", record.getMessage())) is not None
