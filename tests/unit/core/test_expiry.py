@@ -74,3 +74,4 @@ def test_contradictory_limits_are_refused_by_name(limits: ExpiryLimits) -> None:
     """Idle time is positive and not above the life."""
     with pytest.raises(Misuse, match="idle_ttl_ms"):
         limits.checked()
+    assert LIMITS.checked() is LIMITS
