@@ -2,16 +2,18 @@
 
 import signal
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from types import FrameType
 
 from processor.core.gate import NoCatalogue, Rules
+from processor.core.terms import Terms
 from processor.runtime.absorb import Absorber
 from processor.runtime.committer import Committer
 from processor.runtime.crash_points import CrashPoint, never_crash
 from processor.runtime.expirer import Expirer
 from processor.runtime.kafka import ClientErrors, make_consumer, make_producer
 from processor.runtime.kafka_admin import KafkaAdmin
+from processor.runtime.known_terms import KnownTerms
 from processor.runtime.log_observer import LogObserver
 from processor.runtime.output_writer import OutputTopics, OutputWriter
 from processor.runtime.restore import TopicFacts
@@ -52,9 +54,12 @@ def build_assembler(
     topics: TopicNames,
     *,
     rules: Rules | None = None,
+    previous: Iterable[Rules] = (),
     crash_point: CrashPoint = never_crash,
 ) -> Worker:
     """Make the clients and the loop of one assembler process; nothing is consumed yet.
+
+    `previous` are catalogues under which calls may still be open.
 
     Raises: `TopicRefused` naming every topic that has wrong settings; `Unreachable`.
     """
@@ -81,7 +86,9 @@ def build_assembler(
             value_bytes_max=settings.value_bytes_max,
             fragments_max=settings.limits.fragments_max,
         ),
-        rules or NoCatalogue(),
+        KnownTerms(
+            Terms(settings.limits, rules or NoCatalogue(), settings.wait_for_response), previous
+        ),
         TopicFacts(description.topic_id, description.partitions),
         client_errors,
         Expirer(

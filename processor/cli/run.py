@@ -34,6 +34,13 @@ def run(
     ] = None,
     prefix: Annotated[str | None, typer.Option(help="Prefix of all topic names.")] = None,
     catalogue: Annotated[str | None, typer.Option(help="Path of catalogue.yaml.")] = None,
+    previous_catalogue: Annotated[
+        list[str] | None,
+        typer.Option(
+            envvar="TOOLCALLS_PREVIOUS_CATALOGUE",
+            help="The catalogue before a change, while its calls may be open.",
+        ),
+    ] = None,
     *,
     accept_reset: Annotated[
         bool, typer.Option("--accept-reset", help="Start at offsets that were set by hand.")
@@ -65,6 +72,7 @@ def run(
         runtime_settings(environment, topics.events, accept_reset=accept_reset),
         topics,
         rules=rules,
+        previous=[read_catalogue(path) for path in previous_catalogue or []],
         crash_point=crash_at(crash) if crash else never_crash,
     )
     run_assembler(worker, should_stop)

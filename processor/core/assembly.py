@@ -39,6 +39,7 @@ from processor.core.low_water import LowWater, Spans
 from processor.core.outcomes import Outcome, Release
 from processor.core.reasons import REASONS
 from processor.core.strict_json import Fault
+from processor.core.terms import Terms
 from processor.core.verdicts import completed, evidence_of, rejected
 
 __all__ = ["FOLD_VERSION", "TRANSITIONS", "Assembly", "Counts", "Place", "Step", "Transition"]
@@ -124,6 +125,14 @@ class Assembly:
         self._reopenable: set[bytes] = set()
         self._spans = Spans()
         self._prior_ms = log_time_ms
+
+    def adopt(self, terms: Terms) -> None:
+        """Decide by `terms` from the next record on; what is open keeps its buffer's bound."""
+        self.limits = terms.limits.checked()
+        self.rules = terms.rules
+        self.wait_for_response = terms.wait_for_response
+        if self._closed:
+            self.forget_at_ms = next(iter(self._closed.values())) + self.limits.linger_ms
 
     def apply(
         self, key: bytes, event: StreamEvent, offset: int, timestamp_ms: int

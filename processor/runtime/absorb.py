@@ -100,7 +100,10 @@ class Absorber:
                 self.dropped_count += 1
                 continue
             before = at
-            at = self._run(messages, at, task, said)
+            if task.terms_change_ahead:
+                at = self._run_until_change(messages, at, task, said)
+            else:
+                at = self._run(messages, at, task, said)
             self.events_count += at - before
         # Written together at the end: the encoder's code is then in the processor's cache.
         for message, outcome in said:
@@ -160,6 +163,18 @@ class Absorber:
             log_time_ms = assembly.log_time_ms
         task.next_offset = messages[at - 1].offset() + 1
         return at
+
+    def _run_until_change(
+        self, messages: Sequence[Message], at: int, task: Task, said: Said
+    ) -> int:
+        """One record at a time while former terms decide, so that the change falls exactly."""
+        message = messages[at]
+        task.decide(message.offset())
+        self._slowly(message, task, said)
+        task.next_offset = message.offset() + 1
+        if not task.terms_change_ahead:
+            task.decide(task.next_offset)
+        return at + 1
 
     def _slowly(self, message: Message, task: Task, said: Said) -> None:
         """Any record through the codec and the table of transitions."""

@@ -4,15 +4,26 @@ Rules:
     The metadata moves in the same transaction as the offset and the outputs, so the three agree.
     `low` is where the re-fold begins, `time` the log time just before it.
     A recreated topic has another id and a grown one another partition count; both are refused.
-    The broker keeps at most 4,096 bytes (`offset.metadata.max.bytes`); this text has about 100.
+    The terms of the fold are part of it: a re-fold decides by those of the time (core/terms.py).
+    The broker keeps at most 4,096 bytes (`offset.metadata.max.bytes`); this text has about 300.
 """
 
 import json
 from typing import Final, cast
 
 from processor.core._record import record
+from processor.core.limits import Limits
+from processor.core.terms import TermsMark
 
 METADATA_VERSION: Final = 1
+
+_LIMITS: Final = (
+    "arguments_bytes_max",
+    "fragments_max",
+    "depth_max",
+    "open_calls_max",
+    "linger_ms",
+)
 
 
 class MetadataError(ValueError):
@@ -21,27 +32,36 @@ class MetadataError(ValueError):
 
 @record
 class OffsetMetadata:
-    """Parsed metadata of one committed offset. Offsets are the topic's, times epoch milliseconds."""
+    """Parsed metadata of one committed offset. Offsets are the topic's, times epoch milliseconds.
+
+    `terms` are in force from offset `since` on; `former` are those before, kept while `low` lies
+    below `since`.
+    """
 
     fold: int
     low: int
     log_time_ms: int
     partitions: int
     topic_id: str
+    terms: TermsMark
+    since: int
+    former: TermsMark | None = None
 
     def encode(self) -> str:
         """The text that is committed."""
-        return json.dumps(
-            {
-                "v": METADATA_VERSION,
-                "fold": self.fold,
-                "low": self.low,
-                "time": self.log_time_ms,
-                "parts": self.partitions,
-                "topic": self.topic_id,
-            },
-            separators=(",", ":"),
-        )
+        fields: dict[str, object] = {
+            "v": METADATA_VERSION,
+            "fold": self.fold,
+            "low": self.low,
+            "time": self.log_time_ms,
+            "parts": self.partitions,
+            "topic": self.topic_id,
+            "terms": _terms_fields(self.terms),
+            "since": self.since,
+        }
+        if self.former is not None:
+            fields["former"] = _terms_fields(self.former)
+        return json.dumps(fields, separators=(",", ":"))
 
 
 def decode_metadata(text: str) -> OffsetMetadata:
@@ -61,7 +81,29 @@ def decode_metadata(text: str) -> OffsetMetadata:
         log_time_ms=_integer(fields, "time"),
         partitions=_integer(fields, "parts"),
         topic_id=_text(fields, "topic"),
+        terms=_terms(fields, "terms"),
+        since=_integer(fields, "since"),
+        former=_terms(fields, "former") if "former" in fields else None,
     )
+
+
+def _terms_fields(terms: TermsMark) -> list[object]:
+    limits = [getattr(terms.limits, name) for name in _LIMITS]
+    return [terms.catalogue_digest, terms.wait_for_response, *limits]
+
+
+def _terms(fields: dict[str, object], name: str) -> TermsMark:
+    value = fields.get(name)
+    parts = cast("list[object]", value) if isinstance(value, list) else []
+    if len(parts) != len(_LIMITS) + 2:
+        raise MetadataError(f"its field {name} are no terms")
+    digest, wait, *limits = parts
+    if not (digest is None or isinstance(digest, str)) or not isinstance(wait, bool):
+        raise MetadataError(f"its field {name} are no terms")
+    if not all(type(limit) is int for limit in limits):
+        raise MetadataError(f"its field {name} are no terms")
+    named = dict(zip(_LIMITS, cast("list[int]", limits), strict=True))
+    return TermsMark(digest, Limits(**named), wait)
 
 
 def _integer(fields: dict[str, object], name: str) -> int:

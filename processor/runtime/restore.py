@@ -10,6 +10,7 @@ from typing import Final, Literal
 
 from processor.core._record import record
 from processor.core.assembly import FOLD_VERSION
+from processor.core.terms import TermsMark
 from processor.runtime.errors import RestoreRefused
 from processor.runtime.offset_metadata import MetadataError, OffsetMetadata, decode_metadata
 
@@ -53,12 +54,16 @@ class StartAt:
     mute_below: int
     log_time_ms: int
     origin: Origin
+    #: Today's terms are in force from here on, `former` below, when that is still needed.
+    since: int
+    former: TermsMark | None = None
 
 
 def plan_start(
     committed: Committed,
     ends: LogEnds,
     facts: TopicFacts,
+    terms: TermsMark,
     *,
     start: Literal["earliest", "latest"] | None,
     accept_reset: bool,
@@ -81,7 +86,25 @@ def plan_start(
         ) from e
     _check_topic(where, metadata, facts)
     _check_range(where, metadata, committed.offset, ends)
-    return StartAt(metadata.low, committed.offset, metadata.log_time_ms, "restored")
+    since, former = _plan_terms(where, metadata, committed.offset, terms)
+    return StartAt(metadata.low, committed.offset, metadata.log_time_ms, "restored", since, former)
+
+
+def _plan_terms(
+    where: str, metadata: OffsetMetadata, offset: int, terms: TermsMark
+) -> tuple[int, TermsMark | None]:
+    """From where on today's terms decide, and the terms of what lies below and is still needed."""
+    if metadata.terms == terms:
+        return metadata.since, metadata.former
+    if metadata.low == offset:
+        return offset, None
+    if metadata.former is not None:
+        raise RestoreRefused(
+            f"terms_changed_twice: {where} still needs records from before the last change of"
+            " catalogue, limits or release setting, and they have changed again. Start with those"
+            " of the last commit; when its calls have ended, change them"
+        )
+    return offset, metadata.terms
 
 
 def _fresh(where: str, ends: LogEnds, start: Literal["earliest", "latest"] | None) -> StartAt:
@@ -92,7 +115,7 @@ def _fresh(where: str, ends: LogEnds, start: Literal["earliest", "latest"] | Non
             " were deleted: find out from where on outputs are missing first"
         )
     offset = ends.first_offset if start == "earliest" else ends.next_offset
-    return StartAt(offset, offset, -1, "fresh")
+    return StartAt(offset, offset, -1, "fresh", offset)
 
 
 def _reset_by_hand(
@@ -106,7 +129,7 @@ def _reset_by_hand(
         )
     if not ends.first_offset <= committed.offset <= ends.next_offset:
         raise RestoreRefused(_out_of_range(where, committed.offset, ends))
-    return StartAt(committed.offset, committed.offset, -1, "accepted_reset")
+    return StartAt(committed.offset, committed.offset, -1, "accepted_reset", committed.offset)
 
 
 def _check_topic(where: str, metadata: OffsetMetadata, facts: TopicFacts) -> None:

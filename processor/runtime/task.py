@@ -5,9 +5,11 @@ Rules:
     the fold runs, everything it says is dropped.
     A partition that is still being re-folded is never committed: its position lies below the
     committed offset, and committing it would move the group back.
+    Below `since` the fold decides by the terms of that time, from there on by today's.
 """
 
 from processor.core.assembly import FOLD_VERSION, Assembly
+from processor.core.terms import Terms
 from processor.runtime.offset_metadata import OffsetMetadata
 
 
@@ -17,11 +19,13 @@ class Task:
     __slots__ = (
         "assembly",
         "committed_offset",
+        "former",
         "mute_below",
         "next_offset",
         "partition",
         "partitions",
-        "restored_count",
+        "since",
+        "terms",
         "topic_id",
     )
 
@@ -35,6 +39,9 @@ class Task:
         committed_offset: int | None,
         topic_id: str,
         partitions: int,
+        terms: Terms,
+        since: int,
+        former: Terms | None = None,
     ) -> None:
         self.partition = partition
         self.assembly = assembly
@@ -44,7 +51,10 @@ class Task:
         self.committed_offset = committed_offset
         self.topic_id = topic_id
         self.partitions = partitions
-        self.restored_count = 0
+        self.terms = terms
+        self.since = since
+        #: Terms of what lies below `since`, while something below it is still needed.
+        self.former = former
 
     @property
     def restoring(self) -> bool:
@@ -56,6 +66,16 @@ class Task:
         """True when there is a position to commit."""
         return not self.restoring and self.next_offset != self.committed_offset
 
+    @property
+    def terms_change_ahead(self) -> bool:
+        """True while the next record may still be decided by the former terms."""
+        return self.former is not None and self.next_offset < self.since
+
+    def decide(self, offset: int) -> None:
+        """Called before the record at `offset` is decided, while a change of terms is ahead."""
+        if self.former is not None and offset >= self.since:
+            self.assembly.adopt(self.terms)
+
     def metadata(self) -> OffsetMetadata:
         """What must be committed together with `next_offset`."""
         low = self.assembly.low_water(self.next_offset)
@@ -65,4 +85,7 @@ class Task:
             log_time_ms=low.log_time_ms,
             partitions=self.partitions,
             topic_id=self.topic_id,
+            terms=self.terms.mark,
+            since=self.since,
+            former=self.former.mark if self.former and low.offset < self.since else None,
         )

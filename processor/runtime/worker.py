@@ -13,7 +13,6 @@ from typing import Protocol, cast
 
 from processor.core.assembly import Assembly, Place
 from processor.core.errors import InvariantViolated, ProcessorError
-from processor.core.gate import Rules
 from processor.runtime.absorb import Absorber
 from processor.runtime.absorb import Message as Record
 from processor.runtime.committer import Committer, Transaction
@@ -29,6 +28,7 @@ from processor.runtime.kafka import (
     ending,
     ends_consumption,
 )
+from processor.runtime.known_terms import KnownTerms
 from processor.runtime.outbox import Outbox
 from processor.runtime.restore import Committed, LogEnds, StartAt, TopicFacts, plan_start
 from processor.runtime.settings import RuntimeSettings
@@ -81,7 +81,7 @@ class Worker:
         consumer: Consumer,
         committer: Committer,
         absorber: Absorber,
-        rules: Rules,
+        terms: KnownTerms,
         facts: TopicFacts,
         client_errors: ClientErrors,
         expirer: Expirer,
@@ -93,7 +93,7 @@ class Worker:
         self._consumer = consumer
         self._committer = committer
         self._absorber = absorber
-        self._rules = rules
+        self._terms = terms
         self._facts = facts
         self._client_errors = client_errors
         self._expirer = expirer
@@ -272,15 +272,18 @@ class Worker:
             Committed(topic, partition, committed.offset, committed.metadata or ""),
             LogEnds(first, last),
             self._facts,
+            self._terms.today.mark,
             start=self._settings.start,
             accept_reset=self._settings.accept_reset,
         )
         restored = plan.origin == "restored"
+        former = None if plan.former is None else self._terms.known(plan.former)
+        at_first = former or self._terms.today
         assembly = Assembly(
             Place(topic, partition),
-            self._settings.limits,
-            self._rules,
-            wait_for_response=self._settings.wait_for_response,
+            at_first.limits,
+            at_first.rules,
+            wait_for_response=at_first.wait_for_response,
             log_time_ms=plan.log_time_ms,
         )
         self._tasks[partition] = Task(
@@ -291,6 +294,9 @@ class Worker:
             committed_offset=plan.mute_below if restored else None,
             topic_id=self._facts.topic_id,
             partitions=self._facts.partitions,
+            terms=self._terms.today,
+            since=plan.since,
+            former=former,
         )
         if not restored:
             # The chosen start is committed at once: from now on a missing offset is an anomaly.

@@ -36,6 +36,7 @@ from processor.core.events import (
 from processor.core.gate import NoCatalogue
 from processor.core.identity import CallKey
 from processor.core.limits import Limits
+from processor.core.terms import Terms
 from processor.runtime.absorb import Absorber
 from processor.runtime.absorb import Message as Consumed
 from processor.runtime.outbox import Headers, Outbox, OutputRecord
@@ -318,6 +319,8 @@ class Rig:
                 committed_offset=None,
                 topic_id="",
                 partitions=self.partitions,
+                terms=Terms(Limits(), NoCatalogue()),
+                since=0,
             )
             for p in range(self.partitions)
         }

@@ -1,6 +1,7 @@
 """How an assembler process starts, stops and refuses; its exit status is its answer."""
 
 import signal
+from pathlib import Path
 
 import pytest
 from confluent_kafka import Consumer, TopicPartition
@@ -130,3 +131,29 @@ def test_a_call_without_an_end_expires_once_also_on_an_idle_topic(
         [message] = made.read(made.topics.rejected)
         assert decode_rejected(message.key(), message.value()).reason == "expired"
         made.assert_exact()
+
+
+@pytest.mark.parametrize("given", ["both", "new"])
+def test_a_changed_catalogue_folds_old_records_by_the_old_one(
+    kafka_bootstrap: str, topic_prefix: str, tmp_path: Path, given: str
+) -> None:
+    """With the old catalogue beside it the restart is exact; without it, it is refused by name."""
+    old, new = tmp_path / "old.yaml", tmp_path / "new.yaml"
+    for path, effect_class in ((old, "read_only"), (new, "at_most_once")):
+        path.write_text(f"version: 1\ntools:\n  lookup_order:\n    effect_class: {effect_class}\n")
+    with rig(kafka_bootstrap, topic_prefix, partitions=1) as made:
+        log = call_records(1, b'{"a":1}', 2)
+        made.write(log[:4])
+        process = made.start(catalogue=str(old))
+        made.wait_committed(process)
+        made.stop(process)
+        made.write(log[4:])
+        if given == "new":
+            said = ended(made, ExitCode.RESTORE_REFUSED, catalogue=str(new))
+            assert "catalogue_unknown" in said
+            return
+        process = made.start(catalogue=str(new), previous_catalogue=str(old))
+        made.wait_committed(process)
+        made.stop(process)
+        assert len(made.read(made.topics.completed)) == 1
+        assert not made.read(made.topics.rejected)

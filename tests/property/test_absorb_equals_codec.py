@@ -11,6 +11,7 @@ from processor.core.gate import NoCatalogue
 from processor.core.identity import CallKey
 from processor.core.limits import Limits
 from processor.core.outcomes import Outcome
+from processor.core.terms import Terms
 from processor.runtime.absorb import Absorber, Message
 from processor.runtime.outbox import Outbox, OutputRecord
 from processor.runtime.task import Task
@@ -84,6 +85,8 @@ def fold(records: list[Record], *, fast: bool) -> tuple[object, ...]:
         committed_offset=None,
         topic_id="",
         partitions=1,
+        terms=Terms(LIMITS, NoCatalogue()),
+        since=0,
     )
     outbox: Outbox = []
     absorber.absorb(records, {0: task}, outbox)

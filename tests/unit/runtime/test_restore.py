@@ -3,7 +3,11 @@
 import pytest
 
 from processor.core.assembly import FOLD_VERSION
+from processor.core.gate import NoCatalogue
+from processor.core.limits import Limits
+from processor.core.terms import Terms, TermsMark
 from processor.runtime.errors import RestoreRefused
+from processor.runtime.known_terms import KnownTerms
 from processor.runtime.offset_metadata import MetadataError, OffsetMetadata, decode_metadata
 from processor.runtime.restore import (
     NO_OFFSET,
@@ -15,17 +19,21 @@ from processor.runtime.restore import (
 )
 
 FACTS = TopicFacts("topic-id", 3)
+TERMS = TermsMark("digest", Limits(), wait_for_response=False)
+OTHER = TermsMark("digest", Limits(depth_max=8), wait_for_response=False)
 ENDS = LogEnds(10, 100)
 
 
-def metadata(**changes: int | str) -> str:
+def metadata(**changes: int | str | TermsMark) -> str:
     """Metadata of a commit at low-water 40."""
-    fields: dict[str, int | str] = {
+    fields: dict[str, int | str | TermsMark] = {
         "fold": FOLD_VERSION,
         "low": 40,
         "log_time_ms": 7,
         "partitions": 3,
         "topic_id": "topic-id",
+        "terms": TERMS,
+        "since": 20,
     }
     return OffsetMetadata(**{**fields, **changes}).encode()  # type: ignore[arg-type]  # by name
 
@@ -37,22 +45,22 @@ def committed(offset: int, text: str) -> Committed:
 
 def test_restore_reads_from_low_and_mutes_below_the_committed_offset() -> None:
     """The re-fold begins at `low`; outputs count from the committed offset on."""
-    plan = plan_start(committed(50, metadata()), ENDS, FACTS, start=None, accept_reset=False)
-    assert plan == StartAt(40, 50, 7, "restored")
+    plan = plan_start(committed(50, metadata()), ENDS, FACTS, TERMS, start=None, accept_reset=False)
+    assert plan == StartAt(40, 50, 7, "restored", 20)
 
 
 def test_a_fresh_group_starts_where_it_was_told() -> None:
     """`earliest` is the log's first offset, `latest` its next one."""
     nothing = committed(NO_OFFSET, "")
     for start, offset in (("earliest", 10), ("latest", 100)):
-        plan = plan_start(nothing, ENDS, FACTS, start=start, accept_reset=False)  # type: ignore[arg-type]  # loop over literals
-        assert plan == StartAt(offset, offset, -1, "fresh")
+        plan = plan_start(nothing, ENDS, FACTS, TERMS, start=start, accept_reset=False)  # type: ignore[arg-type]  # loop over literals
+        assert plan == StartAt(offset, offset, -1, "fresh", offset)
 
 
 def test_an_accepted_reset_starts_at_the_offset_set_by_hand() -> None:
     """With --accept-reset the position is taken, and nothing below it is known."""
-    plan = plan_start(committed(50, ""), ENDS, FACTS, start=None, accept_reset=True)
-    assert plan == StartAt(50, 50, -1, "accepted_reset")
+    plan = plan_start(committed(50, ""), ENDS, FACTS, TERMS, start=None, accept_reset=True)
+    assert plan == StartAt(50, 50, -1, "accepted_reset", 50)
 
 
 @pytest.mark.parametrize(
@@ -75,7 +83,7 @@ def test_a_position_that_does_not_fit_is_refused_by_name(
 ) -> None:
     """Every refusal names its code, the place, and what to do."""
     with pytest.raises(RestoreRefused) as caught:
-        plan_start(position, ends, FACTS, start=None, accept_reset=accept_reset)
+        plan_start(position, ends, FACTS, TERMS, start=None, accept_reset=accept_reset)
     assert str(caught.value).startswith(f"{code}: events[1]") or "events[1]" in str(caught.value)
     assert str(caught.value).startswith(code)
 
@@ -83,7 +91,12 @@ def test_a_position_that_does_not_fit_is_refused_by_name(
 def test_low_at_the_committed_offset_needs_no_older_record() -> None:
     """With no call open, retention may have emptied the log up to the committed offset."""
     plan = plan_start(
-        committed(50, metadata(low=50)), LogEnds(50, 50), FACTS, start=None, accept_reset=False
+        committed(50, metadata(low=50)),
+        LogEnds(50, 50),
+        FACTS,
+        TERMS,
+        start=None,
+        accept_reset=False,
     )
     assert plan.offset == plan.mute_below == 50
 
@@ -100,6 +113,43 @@ def test_metadata_that_is_not_ours_is_refused(text: str) -> None:
 
 def test_metadata_survives_its_round_trip_and_stays_small() -> None:
     """The broker keeps 4,096 bytes at most."""
-    full = OffsetMetadata(FOLD_VERSION, 2**62, 2**45, 10_000, "x" * 36)
+    mark = TermsMark("d" * 64, Limits(fragments_max=2**31), wait_for_response=True)
+    full = OffsetMetadata(FOLD_VERSION, 2**62, 2**45, 10_000, "x" * 36, mark, 2**62, OTHER)
     assert decode_metadata(full.encode()) == full
-    assert len(full.encode()) < 200
+    assert len(full.encode()) < 400
+
+
+def test_changed_terms_decide_from_the_committed_offset_on() -> None:
+    """What was decided before is folded again by the terms of that time."""
+    plan = plan_start(committed(50, metadata()), ENDS, FACTS, OTHER, start=None, accept_reset=False)
+    assert (plan.since, plan.former) == (50, TERMS)
+
+
+def test_former_terms_stay_needed_until_low_has_passed_their_end() -> None:
+    """A second restart under the same terms still folds the older part by the former ones."""
+    text = metadata(terms=OTHER, since=45, former=TERMS)
+    plan = plan_start(committed(50, text), ENDS, FACTS, OTHER, start=None, accept_reset=False)
+    assert (plan.since, plan.former) == (45, TERMS)
+
+
+def test_terms_may_change_freely_when_no_call_is_open() -> None:
+    """With `low` at the committed offset nothing is folded again."""
+    text = metadata(low=50)
+    plan = plan_start(committed(50, text), ENDS, FACTS, OTHER, start=None, accept_reset=False)
+    assert (plan.since, plan.former) == (50, None)
+
+
+def test_a_second_change_of_terms_waits_for_the_first() -> None:
+    """Two changes inside one low-water window are refused by name."""
+    third = TermsMark(None, Limits(), wait_for_response=True)
+    text = metadata(terms=OTHER, since=45, former=TERMS)
+    with pytest.raises(RestoreRefused, match="terms_changed_twice"):
+        plan_start(committed(50, text), ENDS, FACTS, third, start=None, accept_reset=False)
+
+
+def test_a_catalogue_that_was_not_given_is_refused_by_its_digest() -> None:
+    """Terms of a commit can be had again only with their catalogue."""
+    known = KnownTerms(Terms(Limits(), NoCatalogue()))
+    assert known.known(TermsMark(None, Limits(), wait_for_response=True)).wait_for_response
+    with pytest.raises(RestoreRefused, match="catalogue_unknown"):
+        known.known(TERMS)
