@@ -11,14 +11,16 @@ from processor.runtime.absorb import Absorber
 from processor.runtime.committer import Committer
 from processor.runtime.crash_points import CrashPoint, never_crash
 from processor.runtime.expirer import Expirer
+from processor.runtime.group_view import KafkaGroupView
 from processor.runtime.kafka import ClientErrors, make_consumer, make_producer
 from processor.runtime.kafka_admin import KafkaAdmin
 from processor.runtime.known_terms import KnownTerms
 from processor.runtime.log_observer import LogObserver
 from processor.runtime.output_writer import OutputTopics, OutputWriter
+from processor.runtime.ownership import OwnershipWatch
 from processor.runtime.restore import TopicFacts
 from processor.runtime.settings import RuntimeSettings
-from processor.runtime.topics import TopicNames, refuse
+from processor.runtime.topics import TopicNames, dead_letter_bytes, refuse
 from processor.runtime.worker import Worker
 from processor.telemetry.logging import make_logger
 
@@ -71,7 +73,9 @@ def build_assembler(
 
     client_errors = ClientErrors(observer.client_error)
     writer = OutputWriter(
-        OutputTopics(topics.completed, topics.rejected, topics.deadletter), settings.events_topic
+        OutputTopics(topics.completed, topics.rejected, topics.deadletter),
+        settings.events_topic,
+        dead_letter_bytes_max=dead_letter_bytes(admin.describe_topic(topics.deadletter).settings),
     )
     return Worker(
         settings,
@@ -80,6 +84,7 @@ def build_assembler(
             make_producer(settings, client_errors),
             crash_point,
             timeout_s=settings.commit.transaction_timeout_ms / 1000,
+            clock=time.monotonic,
         ),
         Absorber(
             writer,
@@ -93,6 +98,12 @@ def build_assembler(
         client_errors,
         Expirer(
             settings.events_topic, settings.expiry, wall_ms, margin_ms=settings.expiry_margin_ms
+        ),
+        OwnershipWatch(
+            KafkaGroupView(settings),
+            settings.slot,
+            description.partitions,
+            observer.without_owner,
         ),
         observer,
         time.monotonic,

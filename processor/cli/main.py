@@ -6,9 +6,10 @@ Rules:
 """
 
 import importlib
+import os
 import sys
 import traceback
-from typing import Annotated
+from typing import Annotated, Final, NoReturn
 
 import typer
 
@@ -17,6 +18,15 @@ from processor.cli.exit_codes import MEANINGS, ExitCode, exit_code_of
 from processor.core.errors import ProcessorError
 
 VERBS = ("dev", "topics", "publish", "run", "assemble", "execute", "demo", "migrate", "ledger")
+
+_CLIENT_BROKEN: Final = frozenset(
+    {
+        ExitCode.FENCED,
+        ExitCode.CLIENT_FATAL,
+        ExitCode.COMMIT_UNKNOWN,
+        ExitCode.COMMIT_REFUSED,
+    }
+)
 
 _HELP = f"""Raw LLM stream events in, tool calls that are safe to act on out.
 
@@ -47,10 +57,19 @@ def main() -> None:
         build_app()()
     except ProcessorError as e:
         typer.echo(f"toolcalls: {e}", err=True)
-        sys.exit(exit_code_of(e))
+        _leave(exit_code_of(e))
     except Exception as e:  # noqa: BLE001  # the last line of defence: a bug, told without content
         typer.echo(_describe_bug(e), err=True)
         sys.exit(ExitCode.INTERNAL)
+
+
+def _leave(code: ExitCode) -> NoReturn:
+    """End with `code`. After a fatal client error the client may never finish closing itself."""
+    if code in _CLIENT_BROKEN:
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(code)
+    sys.exit(code)
 
 
 def _show_version(value: bool) -> None:  # noqa: FBT001  # the shape typer calls

@@ -18,7 +18,7 @@ from typing import Final
 from processor.core._record import record
 from processor.core.errors import InvariantViolated, ProcessorError
 from processor.runtime.crash_points import CrashPoint
-from processor.runtime.errors import ClientFatal
+from processor.runtime.errors import ClientFatal, CommitUnknown
 from processor.runtime.kafka import (
     KafkaException,
     Producer,
@@ -30,6 +30,12 @@ from processor.runtime.outbox import Outbox
 
 #: How often a call that timed out without a verdict is made again; it resumes, it does not repeat.
 RESUME_MAX: Final = 3
+#: Steps of a commit that may each take the client's whole time limit, before nobody waits longer:
+#: a client call has been seen not to return at all after its broker was away.
+STEPS_MAX: Final = 2
+GRACE_S: Final = 5.0
+#: How often a waiting loop looks at the time.
+WATCH_S: Final = 0.5
 
 
 @record
@@ -44,12 +50,22 @@ class Transaction:
 class Committer:
     """Commits transactions in the order given, one in flight at most. Used by one loop only."""
 
-    def __init__(self, producer: Producer, crash_point: CrashPoint, *, timeout_s: float) -> None:
+    def __init__(
+        self,
+        producer: Producer,
+        crash_point: CrashPoint,
+        *,
+        timeout_s: float,
+        clock: Callable[[], float],
+    ) -> None:
+        self._clock = clock
         self._producer = producer
         self._crash_point = crash_point
         self._timeout_s = timeout_s
         self._wake = threading.Condition()
         self._given: Transaction | None = None
+        self._given_at_s = 0.0
+        self._limit_s = timeout_s * STEPS_MAX + GRACE_S
         self._stopping = False
         self._failure: ProcessorError | None = None
         self.committed_count = 0
@@ -68,9 +84,14 @@ class Committer:
         return self._given is not None
 
     def check(self) -> None:
-        """Raise what ended the last transaction, if it did not commit."""
+        """Raise what ended the last transaction, if it did not commit or does not end."""
         if self._failure is not None:
             raise self._failure
+        if self.busy and self._clock() - self._given_at_s > self._limit_s:
+            raise CommitUnknown(
+                f"commit: no answer from the client within {self._limit_s:.0f} s, whatever its own"
+                " limit. A restart reads the result from Kafka"
+            )
 
     def submit(self, transaction: Transaction) -> None:
         """Hand over the next transaction; waits until the one in flight has committed."""
@@ -78,14 +99,20 @@ class Committer:
             raise InvariantViolated("a transaction without an owned offset is not fenced")
         self.wait()
         with self._wake:
+            self._given_at_s = self._clock()
             self._given = transaction
             self._wake.notify_all()
 
     def wait(self) -> None:
         """Wait until nothing is in flight. Raises: what ended the transaction."""
-        with self._wake:
-            self._wake.wait_for(lambda: self._given is None or self._failure is not None)
-        self.check()
+        while True:
+            with self._wake:
+                self._wake.wait_for(
+                    lambda: self._given is None or self._failure is not None, WATCH_S
+                )
+            self.check()
+            if not self.busy:
+                return
 
     def stop(self) -> None:
         """End the thread after the transaction in flight, if any."""

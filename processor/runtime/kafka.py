@@ -31,6 +31,7 @@ from processor.runtime.errors import (
     Unreachable,
 )
 from processor.runtime.settings import RuntimeSettings
+from processor.runtime.topics import PRODUCED_BYTES_MAX
 
 #: The room's names for the client's types: this file is the only one that knows the library.
 __all__ = [
@@ -52,7 +53,7 @@ __all__ = [
 ]
 
 #: The largest record that may pass: a dead letter carries the original bytes of a bad one.
-MESSAGE_BYTES_MAX: Final = 16 * 1024 * 1024
+MESSAGE_BYTES_MAX: Final = PRODUCED_BYTES_MAX
 
 _FENCED: Final = frozenset(
     {

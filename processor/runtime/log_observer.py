@@ -35,6 +35,10 @@ class LogObserver:
         """Too frequent for a line; metrics count it."""
         del partitions, outputs
 
+    def without_owner(self, partitions: list[int]) -> None:
+        """The group had left partitions to nobody."""
+        self._logger.warning("partitions_without_owner", partitions=partitions)
+
     def client_error(self, name: str) -> None:
         """An error that the client goes on after; repeats are thinned out."""
         total = self._repeats.count(name)

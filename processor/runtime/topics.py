@@ -46,6 +46,8 @@ PARTITIONS: Final = 12
 MESSAGE_BYTES: Final = 1024 * 1024 + 12
 #: Key and headers of a dead letter beyond what the original record had.
 DEAD_LETTER_EXTRA_BYTES: Final = 64 * 1024
+#: What the assembler's producer hands over at most.
+PRODUCED_BYTES_MAX: Final = 16 * 1024 * 1024
 DEAD_LETTER_BYTES: Final = 2 * 1024 * 1024
 #: Kafka's limit of a topic name.
 NAME_CHARACTERS_MAX: Final = 249
@@ -381,3 +383,9 @@ def _number(topic: TopicDescription, setting: str, default: int) -> int:
         return int(topic.settings.get(setting, default))
     except ValueError:
         return default
+
+
+def dead_letter_bytes(settings: Mapping[str, str]) -> int:
+    """The largest key and value together that a dead-letter topic with `settings` surely takes."""
+    taken = int(settings.get("max.message.bytes", MESSAGE_BYTES))
+    return min(taken, PRODUCED_BYTES_MAX) - DEAD_LETTER_EXTRA_BYTES

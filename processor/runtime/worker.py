@@ -30,6 +30,7 @@ from processor.runtime.kafka import (
 )
 from processor.runtime.known_terms import KnownTerms
 from processor.runtime.outbox import Outbox
+from processor.runtime.ownership import OwnershipWatch
 from processor.runtime.restore import Committed, LogEnds, StartAt, TopicFacts, plan_start
 from processor.runtime.settings import RuntimeSettings
 from processor.runtime.task import Task
@@ -67,6 +68,10 @@ class Observer(Protocol):
         """A transaction was handed to the committer."""
         ...
 
+    def without_owner(self, partitions: list[int]) -> None:
+        """Partitions had no owner in a stable group; it is made to assign again."""
+        ...
+
     def client_error(self, name: str) -> None:
         """The client reported an error that it goes on after."""
         ...
@@ -85,6 +90,7 @@ class Worker:
         facts: TopicFacts,
         client_errors: ClientErrors,
         expirer: Expirer,
+        watch: OwnershipWatch,
         observer: Observer,
         clock: Clock,
         crash_point: CrashPoint,
@@ -97,6 +103,7 @@ class Worker:
         self._facts = facts
         self._client_errors = client_errors
         self._expirer = expirer
+        self._watch = watch
         self._observer = observer
         self._clock = clock
         self._crash_point = crash_point
@@ -125,6 +132,7 @@ class Worker:
         Raises: a `ProcessorError` of `runtime.errors`; nothing was committed after its cause.
         """
         self._committer.start()
+        self._watch.start()
         self._consumer.subscribe(
             [self._settings.events_topic],
             on_assign=self._on_assign,
@@ -137,6 +145,7 @@ class Worker:
             self._commit()
             self._committer.wait()
         finally:
+            self._watch.stop()
             self._committer.stop()
         self._leaving = True
         self._consumer.close()
@@ -171,7 +180,7 @@ class Worker:
             messages = self._consumer.consume(size, 0)
             if not messages:
                 wait_s = _POLL_S
-                if self._commit_due_s is not None:
+                if self._commit_due_s is not None and not self._committer.busy:
                     wait_s = min(_POLL_S, max(0.0, self._commit_due_s - self._clock()))
                 first = self._consumer.poll(wait_s)
                 messages = [] if first is None else [first]

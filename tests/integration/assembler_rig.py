@@ -39,11 +39,12 @@ from processor.core.limits import Limits
 from processor.core.terms import Terms
 from processor.runtime.absorb import Absorber
 from processor.runtime.absorb import Message as Consumed
+from processor.runtime.kafka_admin import KafkaAdmin
 from processor.runtime.outbox import Headers, Outbox, OutputRecord
 from processor.runtime.output_writer import OutputTopics, OutputWriter
 from processor.runtime.settings import RuntimeSettings
 from processor.runtime.task import Task
-from processor.runtime.topics import TopicNames
+from processor.runtime.topics import TopicNames, dead_letter_bytes, topic_specs
 
 #: Untyped on purpose: the library's stubs do not export these names.
 admin: Any = importlib.import_module("confluent_kafka.admin")
@@ -298,12 +299,17 @@ class Rig:
             consumer.close()
         return sorted(messages, key=lambda m: (m.partition(), m.offset()))
 
+    def _dead_letter_bytes(self) -> int:
+        described = KafkaAdmin(self.bootstrap).describe_topic(self.topics.deadletter)
+        return dead_letter_bytes(described.settings)
+
     def fold(self) -> tuple[dict[int, Task], Outbox]:
         """A pure fold over the whole events topic, without any group: its tasks and outputs."""
         settings = RuntimeSettings(self.bootstrap, self.topics.events)
         writer = OutputWriter(
             OutputTopics(self.topics.completed, self.topics.rejected, self.topics.deadletter),
             self.topics.events,
+            dead_letter_bytes_max=self._dead_letter_bytes(),
         )
         absorber = Absorber(
             writer,
@@ -374,9 +380,6 @@ def _sorted_headers(
 @contextmanager
 def rig(bootstrap: str, prefix: str, partitions: int = 3) -> Generator[Rig]:
     """A rig with its topics made; its processes are ended at exit."""
-    from processor.runtime.kafka_admin import KafkaAdmin
-    from processor.runtime.topics import topic_specs
-
     made = Rig(bootstrap, prefix, partitions)
     specs = topic_specs(made.topics, partitions=partitions, replication_factor=1)
     KafkaAdmin(bootstrap).create(specs)
