@@ -10,6 +10,7 @@ Rules:
 import sys
 from collections.abc import Callable, Generator, Iterator
 from contextlib import contextmanager
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, BinaryIO
 
@@ -30,6 +31,8 @@ if TYPE_CHECKING:
 PIECE_BYTES = 64 * 1024
 #: A smaller file is read before a bar could be seen.
 BAR_FROM_BYTES = 8 * 1024 * 1024
+#: Stands for the dialect that the first events are of.
+AUTO = "auto"
 _EMPTY = "-"
 _STYLES = {"completed": "green", "rejected": "red"}
 _COLUMNS = (
@@ -52,6 +55,9 @@ _HELP = """Say of every call in a captured model stream whether it may run, and 
 FILE is one response as it came: server-sent events, JSON lines, or a JSON array of chunks; - reads
 standard input. Nothing is sent anywhere, no Kafka is needed.
 
+With --dialect auto the first events tell whose stream it is; where they do not, as with mistral and
+openai-chat, which look alike, the file is refused.
+
 Example: curl -sN https://api.example/v1/chat/completions -d @body.json | toolcalls assemble
 --dialect openai-chat -
 
@@ -71,7 +77,7 @@ def register(app: typer.Typer) -> None:
 def assemble(
     file: Annotated[Path, typer.Argument(help="A captured stream, or -.", show_default=False)],
     dialect: Annotated[
-        str, typer.Option(help="Whose stream it is, e.g. openai-chat.", show_default=False)
+        str, typer.Option(help="Whose stream it is, e.g. openai-chat; or auto.", show_default=False)
     ],
     tenant: Annotated[str, typer.Option(help="Whose request it was.")] = "local",
     request_id: Annotated[str, typer.Option(help="Id of the request; no colon.")] = "request-1",
@@ -81,10 +87,13 @@ def assemble(
     from processor.core.errors import Misuse
     from processor.dialects.stream import DialectError, ResponseStream
 
-    stream = ResponseStream(dialect, tenant=tenant, request_id=request_id)
     name = "standard input" if str(file) == "-" else str(file)
+    pieces = _pieces(file)
     try:
-        outcomes = _fold(stream, _pieces(file))
+        if dialect == AUTO:
+            dialect, pieces = _recognised(pieces, name)
+        stream = ResponseStream(dialect, tenant=tenant, request_id=request_id)
+        outcomes = _fold(stream, pieces)
     except OSError as e:
         raise Misuse(f"{name} cannot be read: {e.strerror}") from None
     except DialectError as e:
@@ -93,6 +102,24 @@ def assemble(
         raise Misuse(f"{name} holds no event of a model stream")
     _print([_row(outcome) for outcome in outcomes], as_json=as_json)
     _remark(stream, name, outcomes)
+
+
+def _recognised(pieces: Iterator[bytes], name: str) -> tuple[str, Iterator[bytes]]:
+    """The dialect of an input, and the whole input once more. Says what was found."""
+    from processor.core.errors import Misuse
+    from processor.dialects.recognise import HEAD_BYTES_MAX, Unsure, recognise_bytes
+
+    head, is_whole = bytearray(), True
+    for piece in pieces:
+        head += piece
+        if len(head) >= HEAD_BYTES_MAX:
+            is_whole = False
+            break
+    found = recognise_bytes(bytes(head), is_whole=is_whole)
+    if isinstance(found, Unsure):
+        raise Misuse(f"{name}: {found.why}; name its dialect with --dialect")
+    console(err=True).print(f"{name}: recognised as {found}", style="dim", markup=False)
+    return found, chain([bytes(head)], pieces)
 
 
 def _fold(stream: "ResponseStream", pieces: Iterator[bytes]) -> "list[Outcome]":

@@ -8,7 +8,7 @@ from processor import devstack
 from processor.cli import demo_story as story
 from processor.cli.console import progress_line
 from processor.cli.demo_show import Show
-from processor.config import read_environment
+from processor.config import Environment, read_environment
 from processor.devstack.places import default_directory
 from processor.runtime.topics import TopicNames
 
@@ -21,17 +21,17 @@ def run_demo(*, directory: Path | None, picture: Path | None, keep: bool) -> Non
     environment = read_environment()
     home = directory or default_directory().with_name("demo")
     show = Show(picture=picture is not None)
+    # A prefix of its own, so that a second demo on the same servers begins with empty topics.
+    prefix = f"demo-{secrets.token_hex(3)}."
     try:
         with tempfile.TemporaryDirectory(prefix="toolcalls-demo-") as folder:
-            place = _start(
-                show, home, environment.kafka_bootstrap, environment.database_url, folder
-            )
+            place = _start(show, home, environment, prefix, folder)
             _tell(show, place)
         if picture is not None:
             show.save(picture)
     finally:
         if keep:
-            show.keep_hint(home)
+            show.keep_hint(home, prefix)
         else:
             devstack.down(home)
     if show.failed:
@@ -39,18 +39,16 @@ def run_demo(*, directory: Path | None, picture: Path | None, keep: bool) -> Non
 
 
 def _start(
-    show: Show, home: Path, kafka_bootstrap: str | None, database_url: str | None, folder: str
+    show: Show, home: Path, environment: Environment, prefix: str, folder: str
 ) -> story.Place:
     with progress_line() as line:
         endpoints = devstack.up(
             home,
             on_progress=lambda progress: line.show(progress.text),
-            kafka_bootstrap=kafka_bootstrap,
-            database_url=database_url,
+            kafka_bootstrap=environment.kafka_bootstrap,
+            database_url=environment.database_url,
         )
         line.show("making topics and the ledger's schema")
-        # A prefix of its own, so that a second demo on the same servers begins with empty topics.
-        prefix = f"demo-{secrets.token_hex(3)}."
         place = story.Place(
             endpoints.kafka_bootstrap,
             endpoints.database_url,

@@ -136,11 +136,13 @@ class Show:
         table.add_row("replay", f"key {call.key.idempotency_key}, begun {begun} time(s)")
         self._console.print(table)
 
-    def keep_hint(self, home: Path) -> None:
+    def keep_hint(self, home: Path, prefix: str) -> None:
         """How to go on with a stack that was kept."""
         self._console.print(
-            f"\nThe stack is up. `toolcalls dev status --dir {home}` shows it,"
-            f" `toolcalls dev down --dir {home}` ends it."
+            f'\nThe stack is up: eval "$(toolcalls dev up --dir {home})" sets its addresses,'
+            f" export TOOLCALLS_TOPIC_PREFIX={prefix} names the demo's topics, `toolcalls ledger"
+            f" list` shows its calls, `toolcalls dev down --dir {home}` ends it.",
+            soft_wrap=True,
         )
 
     def _heading(self, text: str) -> None:

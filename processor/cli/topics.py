@@ -119,6 +119,6 @@ def _print_findings(findings: list["Finding"], topics_count: int, *, as_json: bo
         emit_json(rows)
         return
     if not findings:
-        emit_line(f"{topics_count} topics, nothing found.")
+        emit_line(f"{topics_count} topics, all as they must be.")
     for finding in findings:
         emit_line(f"{finding.code}: {finding.sentence}.\n    {finding.fix}.")

@@ -4,6 +4,7 @@ Rules:
     The text of a value is passed on as it is; only where it begins and ends is found here.
     A blank line is nothing. The last line needs no line end.
     A value that is read twice in two ways is refused: duplicate members, NaN and infinities.
+    Numbers keep their digits: integers are exact, fractions are `LosslessFloat`.
 """
 
 import json
@@ -26,7 +27,9 @@ def decode(data: bytes) -> object:
     Raises: `Malformed` without the parser's text, which quotes content.
     """
     try:
-        return jiter.from_json(data, allow_inf_nan=False, catch_duplicate_keys=True)
+        return jiter.from_json(
+            data, allow_inf_nan=False, catch_duplicate_keys=True, float_mode="lossless-float"
+        )
     except ValueError:
         pass
     # The strict parser refuses lone halves too; a lenient one, as strict in all else, decides.
@@ -34,7 +37,10 @@ def decode(data: bytes) -> object:
         raise Malformed
     try:
         return json.loads(
-            data.decode(), object_pairs_hook=_unique_members, parse_constant=_refuse_constant
+            data.decode(),
+            object_pairs_hook=_unique_members,
+            parse_constant=_refuse_constant,
+            parse_float=_with_digits,
         )
     except (ValueError, RecursionError):
         raise Malformed from None
@@ -45,6 +51,10 @@ def _unique_members(pairs: list[tuple[str, object]]) -> dict[str, object]:
     if len(members) != len(pairs):
         raise ValueError
     return members
+
+
+def _with_digits(text: str) -> jiter.LosslessFloat:
+    return jiter.LosslessFloat(text.encode())
 
 
 def _refuse_constant(_: str) -> Never:

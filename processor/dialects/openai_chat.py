@@ -37,6 +37,15 @@ _OUTCOME_OF_FINISH: Final[dict[str, ResponseOutcome]] = {
     "content_filter": "content_filter",
     "error": "failed",
 }
+#: What no server of the Chat form sends that has a dialect of its own here.
+_OWN_FIELDS: Final = (
+    "obfuscation",
+    "prompt_filter_results",
+    "provider",
+    "system_fingerprint",
+    "x_groq",
+)
+_OWN_ID: Final = "chatcmpl-"
 
 
 def refusal(chunk: Chunk) -> str | None:
@@ -50,6 +59,13 @@ def refusal(chunk: Chunk) -> str | None:
     return "the first event has no choices"
 
 
+def is_told_apart(chunk: Chunk) -> bool:
+    """True for a chunk with what Mistral, whose chunks look alike, never sends."""
+    response_id = chunk.get("id")
+    is_own_id = isinstance(response_id, str) and response_id.startswith(_OWN_ID)
+    return is_own_id or any(name in chunk for name in _OWN_FIELDS)
+
+
 @record
 class _Piece:
     """One entry of `tool_calls`, as far as it says something."""
@@ -58,16 +74,15 @@ class _Piece:
     call_id: str | None
     name: str | None
     arguments_format: ArgumentsFormat | None
-    text: str | None
-    #: False when there are arguments of another type.
-    is_text: bool
+    #: None when there are none; a text, or whatever else stands in its place.
+    arguments: object
     is_supported: bool
 
     @property
     def says_nothing(self) -> bool:
         """True for an entry that neither names a call nor adds to one."""
-        parts = (self.call_id, self.name, self.text)
-        return self.is_text and self.is_supported and parts == (None, None, None)
+        parts = (self.call_id, self.name, self.arguments)
+        return self.is_supported and parts == (None, None, None)
 
 
 class _Choice:
@@ -178,10 +193,15 @@ class ChatAdapter:
             slot.abort("tool_name_conflict")
         elif piece.arguments_format not in (None, slot.arguments_format):
             slot.abort("malformed_event")
-        elif not piece.is_text:
+        elif piece.arguments is not None:
+            self.add_arguments(slot, piece.arguments)
+
+    def add_arguments(self, slot: CallSlot, arguments: object) -> None:
+        """What an entry adds to its call: here only a text is a fragment."""
+        if isinstance(arguments, str):
+            slot.append(arguments)
+        else:
             slot.abort("arguments_not_text")
-        elif piece.text is not None:
-            slot.append(piece.text)
 
     # --- whose piece it is ---------------------------------------------------------------------
 
@@ -263,9 +283,8 @@ class ChatAdapter:
 
     def _observe_legacy(self, choice: _Choice, of: Chunk) -> None:
         """The form before tool calls: one call per choice, without any id."""
-        name = text_or_none(of, "name")
-        text, is_text = _text(of, "arguments")
-        if name is None and text is None and is_text:
+        name, arguments = text_or_none(of, "name"), _arguments(of, "arguments")
+        if name is None and arguments is None:
             return
         slot = choice.legacy
         if slot is None:
@@ -277,10 +296,8 @@ class ChatAdapter:
         slot.bind(None, name)
         if name not in (None, slot.tool):
             slot.abort("tool_name_conflict")
-        elif not is_text:
-            slot.abort("arguments_not_text")
-        elif text is not None:
-            slot.append(text)
+        elif arguments is not None:
+            self.add_arguments(slot, arguments)
 
 
 def _only_owner(candidates: list[CallSlot], name: str | None) -> CallSlot | None:
@@ -315,12 +332,10 @@ def _has_error(of: Chunk) -> bool:
     return bool(of.get("error"))
 
 
-def _text(of: Chunk, name: str) -> tuple[str | None, bool]:
-    """The text under `name` or None, and False when there is something else than a text."""
+def _arguments(of: Chunk, name: str) -> object:
+    """What stands under `name`; None when that is nothing or an empty text."""
     value = of.get(name)
-    if value is None or value == "":
-        return None, True
-    return (value, True) if isinstance(value, str) else (None, False)
+    return None if value == "" else value
 
 
 def _piece(entry: Chunk) -> _Piece:
@@ -335,13 +350,11 @@ def _piece(entry: Chunk) -> _Piece:
     elif custom is not None:
         arguments_format = "text"
     body = function or custom or {}
-    text, is_text = _text(body, "input" if custom is not None else "arguments")
     return _Piece(
         index=number_or_none(entry, "index"),
         call_id=id_or_none(entry, "id"),
         name=text_or_none(body, "name"),
         arguments_format=arguments_format,
-        text=text,
-        is_text=is_text,
+        arguments=_arguments(body, "input" if custom is not None else "arguments"),
         is_supported=kind in (None, "function", "custom"),
     )

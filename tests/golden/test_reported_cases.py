@@ -11,7 +11,13 @@ from processor.core.outcomes import CallCompleted, Outcome
 from processor.dialects.stream import KeyedEvent
 from tests.golden.replay import FIXTURES, Expected, fold, matches, stream
 
-DIALECTS = {"openai.chat": "openai-chat", "openai.responses": "openai-responses"}
+DIALECTS = {
+    "anthropic.messages": "anthropic",
+    "bedrock.converse": "bedrock-converse",
+    "gemini": "gemini",
+    "openai.chat": "openai-chat",
+    "openai.responses": "openai-responses",
+}
 CASES = {
     path.stem: cast("Expected", json.loads(path.read_text()))
     for path in sorted((FIXTURES / "cases").glob("*.json"))
@@ -111,9 +117,13 @@ def test_the_choices_that_cases_leave_open() -> None:
         "024-id-never-arrives": "missing_call_id",
         "034-second-name-without-id-on-bound-index": "ambiguous_identity",
         "044-responses-deltas-are-not-the-arguments": "final_copy_mismatch",
+        "046-bedrock-input-up-front-no-deltas": "completed",
         "051-arguments-as-object": "arguments_not_text",
+        "064-gemini-call-then-max-tokens": "truncated",
         "069-responses-item-completed-inside-incomplete-response": "truncated",
+        "071-anthropic-max-tokens-after-complete-first-call": "truncated",
         "077-error-object-instead-of-choices": "stream_error",
+        "081-proxy-fabricates-clean-end-before-error": "invalid_json",
         "085-sequence-gap-in-deltas": "provider_sequence_gap",
         "132-two-choices-same-tool-index": "completed",
         "140-responses-item-done-omitted": "stream_ended",

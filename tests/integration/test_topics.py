@@ -118,7 +118,7 @@ def test_the_command_creates_and_checks(kafka_bootstrap: str, topic_prefix: str)
     status, text = run("topics", "create", *where, "--json")
     assert status == 0
     assert json.loads(text)[0] == {"topic": f"{topic_prefix}toolcalls.events.v1", "created": False}
-    assert run("topics", "check", *where) == (0, "7 topics, nothing found.\n")
+    assert run("topics", "check", *where) == (0, "7 topics, all as they must be.\n")
     assert run("topics", "check", *where, "--json") == (0, "[]\n")
 
 

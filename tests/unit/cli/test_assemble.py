@@ -8,6 +8,7 @@ from typer.testing import CliRunner
 
 from processor.cli.main import build_app
 from processor.core.errors import Misuse
+from processor.dialects.recognise import HEAD_BYTES_MAX
 from tests.golden.replay import FIXTURES
 
 STREAMS = FIXTURES / "streams"
@@ -103,6 +104,43 @@ def test_another_dialect_is_refused_by_file_and_line_without_content(tmp_path: P
     )
     path.write_text(f'data: {{"x":"{SECRET}"}}\n\n')
     assert SECRET not in refused(str(path), "--dialect", "openai-chat")
+
+
+@pytest.mark.parametrize("name", ["openai-chat", "openai-responses", "cohere-v2"])
+def test_auto_gives_the_lines_of_the_dialect_it_finds(name: str) -> None:
+    """The same output as by its name, from a file and from a pipe, and a word on standard error."""
+    path = STREAMS / name / "unicode-escapes-split.sse"
+    out, _ = run(str(path), "--dialect", name)
+    assert run(str(path), "--dialect", "auto") == (out, f"{path}: recognised as {name}\n")
+    given = path.read_bytes()
+    assert run("-", "--dialect", "auto", given=given) == (
+        out,
+        f"standard input: recognised as {name}\n",
+    )
+
+
+def test_auto_loses_nothing_of_a_long_input() -> None:
+    """What was looked at is read once more, and the rest after it."""
+    data = (STREAMS / "cohere-v2/parallel.sse").read_bytes()
+    begin, _, rest = data.partition(b"\n\n")
+    plan = b'data: {"type":"tool-plan-delta"}\n\n' * 50_000
+    out, _ = run("-", "--dialect", "auto", given=begin + b"\n\n" + plan + rest)
+    assert len(plan) > HEAD_BYTES_MAX
+    assert out == run("-", "--dialect", "cohere-v2", given=data)[0]
+
+
+def test_auto_refuses_where_nothing_is_certain() -> None:
+    """Look-alikes by their names; no dialect; no event. The way out is in the message."""
+    path = STREAMS / "mistral/parallel.sse"
+    assert refused(str(path), "--dialect", "auto") == (
+        f"{path}: it could be mistral or openai-chat, and nothing in it tells these apart;"
+        " name its dialect with --dialect"
+    )
+    given = f'data: {{"x":"{SECRET}"}}\n\n'.encode()
+    message = refused("-", "--dialect", "auto", given=given)
+    assert "none of the known dialects" in message
+    assert SECRET not in message
+    assert "no event of a model stream" in refused("-", "--dialect", "auto", given=b"")
 
 
 def test_what_is_no_stream_is_refused(tmp_path: Path) -> None:

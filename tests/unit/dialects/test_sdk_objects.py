@@ -9,7 +9,7 @@ from pydantic import TypeAdapter
 
 from processor.dialects.stream import KeyedEvent
 from tests.golden.replay import events_of, stream
-from tests.golden.test_chat_and_responses_streams import data_of
+from tests.golden.test_streams import data_of
 
 EVENT: TypeAdapter[ResponseStreamEvent] = TypeAdapter(ResponseStreamEvent)
 NAMES = ("parallel-interleaved", "single-call", "unicode-escapes-split", "text-and-call")
