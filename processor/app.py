@@ -1,5 +1,6 @@
 """The composition root: the one place that builds the parts and wires them together."""
 
+import gc
 import signal
 import time
 from collections.abc import Callable, Iterable
@@ -111,12 +112,23 @@ def build_assembler(
     )
 
 
+def relax_collector() -> None:
+    """Let the cyclic garbage collector look seldom: the fold's data has no cycles.
+
+    By default it walks the live calls again and again for nothing (measured: 12 % of the loop).
+    """
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(100_000, 50, 1_000)
+
+
 def run_assembler(worker: Worker, should_stop: Callable[[], bool]) -> None:
     """Run one assembler process until it is asked to stop.
 
     Raises: a `ProcessorError` whose class decides the exit code.
     """
     logger = make_logger("assembler")
+    relax_collector()
     logger.info("assembler_started")
     worker.run(should_stop)
     logger.info("assembler_stopped")
