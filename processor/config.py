@@ -14,9 +14,9 @@ from pydantic_settings import BaseSettings, SettingsConfigDict
 
 from processor.core.errors import Misuse
 from processor.core.expiry import ExpiryLimits
-from processor.core.limits import Limits
+from processor.core.limits import ARGUMENTS_BYTES_CEILING, FRAGMENTS_CEILING, Limits
 from processor.policy.catalogue import Catalogue, parse_catalogue
-from processor.runtime.settings import CommitSettings, RuntimeSettings
+from processor.runtime.settings import SLOT_PATTERN, CommitSettings, RuntimeSettings
 
 
 class Environment(BaseSettings):
@@ -27,18 +27,20 @@ class Environment(BaseSettings):
     kafka_bootstrap: str | None = None
     database_url: str | None = None
     topic_prefix: str = ""
-    group: str = "toolcalls-assembler"
-    slot: str = "0"
+    group: str = Field(default="toolcalls-assembler", min_length=1)
+    slot: str = Field(default="0", pattern=SLOT_PATTERN)
     start: Literal["earliest", "latest"] | None = None
     wait_for_response: bool = False
     commit_interval_ms: int = Field(default=100, ge=1)
-    arguments_bytes_max: int = Limits().arguments_bytes_max
-    fragments_max: int = Limits().fragments_max
-    open_calls_max: int = Limits().open_calls_max
-    linger_ms: int = Limits().linger_ms
-    call_idle_ttl_ms: int = ExpiryLimits().idle_ttl_ms
-    call_max_life_ms: int = ExpiryLimits().max_life_ms
-    expiry_margin_ms: int = 10_000
+    arguments_bytes_max: int = Field(
+        default=Limits().arguments_bytes_max, ge=1, le=ARGUMENTS_BYTES_CEILING
+    )
+    fragments_max: int = Field(default=Limits().fragments_max, ge=1, le=FRAGMENTS_CEILING)
+    open_calls_max: int = Field(default=Limits().open_calls_max, ge=1)
+    linger_ms: int = Field(default=Limits().linger_ms, ge=1)
+    call_idle_ttl_ms: int = Field(default=ExpiryLimits().idle_ttl_ms, ge=1)
+    call_max_life_ms: int = Field(default=ExpiryLimits().max_life_ms, ge=1)
+    expiry_margin_ms: int = Field(default=10_000, ge=0)
     catalogue: str | None = None
     crash_at: str | None = None
     allow_crash_points: bool = False

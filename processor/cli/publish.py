@@ -33,7 +33,7 @@ def publish(
     files: Annotated[list[Path], typer.Argument(help="Captured streams.", show_default=False)],
     dialect: Annotated[str, typer.Option(help="Whose stream it is, e.g. openai-chat.")],
     request_id: Annotated[str, typer.Option(help="Id of the application's request; no colon.")],
-    tenant: Annotated[str, typer.Option(help="Whose request it is.")] = "default",
+    tenant: Annotated[str, typer.Option(help="Whose request it is.")] = "local",
     model: Annotated[str | None, typer.Option(help="Name of the model, when known.")] = None,
     kafka_bootstrap: Annotated[
         str | None,

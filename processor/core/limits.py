@@ -18,6 +18,8 @@ KEY_BYTES_MAX: Final = 4 * 3 * ID_BYTES_MAX + 3
 ENDS_MAX: Final = 16
 #: A completed record must fit the default 1 MiB of a topic with its identity and evidence.
 ARGUMENTS_BYTES_CEILING: Final = 768 * 1024
+#: More fragments than this would be less than a byte each of the largest arguments text.
+FRAGMENTS_CEILING: Final = ARGUMENTS_BYTES_CEILING
 
 
 @record
@@ -39,6 +41,10 @@ class Limits:
             raise Misuse(
                 f"limits.arguments_bytes_max must be 1 to {ARGUMENTS_BYTES_CEILING},"
                 f" not {self.arguments_bytes_max}: a completed record must fit its topic"
+            )
+        if self.fragments_max > FRAGMENTS_CEILING:
+            raise Misuse(
+                f"limits.fragments_max must be at most {FRAGMENTS_CEILING}, not {self.fragments_max}"
             )
         for name in ("fragments_max", "depth_max", "open_calls_max", "linger_ms"):
             value = getattr(self, name)

@@ -73,14 +73,23 @@ _UNREACHABLE: Final = frozenset(
         KafkaError._SSL,
     }
 )
-_ENDING: Final = frozenset(
+#: What a consumer reports and goes on after by itself, having skipped nothing.
+_PASSING: Final = frozenset(
     {
-        KafkaError._FATAL,
-        KafkaError._MAX_POLL_EXCEEDED,
-        KafkaError.FENCED_INSTANCE_ID,
-        KafkaError.GROUP_AUTHORIZATION_FAILED,
-        KafkaError.TOPIC_AUTHORIZATION_FAILED,
-        KafkaError.UNKNOWN_TOPIC_OR_PART,
+        KafkaError._ALL_BROKERS_DOWN,
+        KafkaError._PARTITION_EOF,
+        KafkaError._RESOLVE,
+        KafkaError._TIMED_OUT,
+        KafkaError._TRANSPORT,
+        KafkaError._WAIT_COORD,
+        KafkaError.COORDINATOR_LOAD_IN_PROGRESS,
+        KafkaError.COORDINATOR_NOT_AVAILABLE,
+        KafkaError.LEADER_NOT_AVAILABLE,
+        KafkaError.NETWORK_EXCEPTION,
+        KafkaError.NOT_COORDINATOR,
+        KafkaError.NOT_LEADER_FOR_PARTITION,
+        KafkaError.REBALANCE_IN_PROGRESS,
+        KafkaError.REQUEST_TIMED_OUT,
     }
 )
 _UNKNOWN_RESULT: Final = frozenset({KafkaError._TIMED_OUT, KafkaError.REQUEST_TIMED_OUT})
@@ -189,7 +198,8 @@ def ends_consumption(error: KafkaError) -> ProcessorError | None:
             " Records were deleted while they were needed: raise the topic's retention.ms, then"
             " reset the group and start with --accept-reset"
         )
-    if error.fatal() or error.code() in _ENDING:
+    # Fail closed: an error that is not known to pass may mean records that were skipped.
+    if error.fatal() or not (error.retriable() or error.code() in _PASSING):
         return ending(error, "consume")
     return None
 

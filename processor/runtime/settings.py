@@ -6,6 +6,7 @@ Rules:
     The slot is stable over restarts, never random: a restarted slot aborts its dead self at once.
 """
 
+import re
 from collections.abc import Mapping
 from itertools import pairwise
 from typing import Final, Literal
@@ -17,6 +18,8 @@ from processor.core.limits import Limits
 
 Start = Literal["earliest", "latest"]
 
+#: A slot has no hyphen, so that `<group>-<slot>` belongs to one group and one slot only.
+SLOT_PATTERN: Final = r"^[A-Za-z0-9._]+$"
 #: Client settings that the exactly-once loop owns; changing one breaks a promise.
 OWNED_CLIENT_SETTINGS: Final = frozenset(
     {
@@ -79,6 +82,8 @@ class RuntimeSettings:
         for name in ("bootstrap", "events_topic", "group", "slot"):
             if not getattr(self, name):
                 raise Misuse(f"runtime.{name} is empty")
+        if not re.match(SLOT_PATTERN, self.slot):
+            raise Misuse("runtime.slot may hold letters, digits, dots and underscores only")
         times = (
             ("transaction_timeout_ms", commit.transaction_timeout_ms),
             ("session_timeout_ms", commit.session_timeout_ms),

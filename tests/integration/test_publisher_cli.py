@@ -64,7 +64,7 @@ def test_one_file_keeps_the_request_id(
     )  # fmt: skip
     records = [out for _, out in read_topic(kafka_bootstrap, settings.events_topic)]
     keys = {decode_call_key(out.key)[:2] for out in records}
-    assert keys == {("default", "req_1")}
+    assert keys == {("local", "req_1")}
 
 
 def test_a_broker_out_of_reach_is_a_named_error(tmp_path: Path) -> None:

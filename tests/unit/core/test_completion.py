@@ -200,6 +200,7 @@ def test_what_passes_a_limit_is_not_kept() -> None:
         (Limits(arguments_bytes_max=0), "arguments_bytes_max"),
         (Limits(arguments_bytes_max=ARGUMENTS_BYTES_CEILING + 1), "arguments_bytes_max"),
         (Limits(fragments_max=0), "fragments_max"),
+        (Limits(fragments_max=10**7), "fragments_max"),
         (Limits(depth_max=0), "depth_max"),
         (Limits(open_calls_max=0), "open_calls_max"),
         (Limits(linger_ms=0), "linger_ms"),
