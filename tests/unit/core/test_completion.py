@@ -205,7 +205,15 @@ def test_what_passes_a_limit_is_not_kept() -> None:
         (Limits(open_calls_max=0), "open_calls_max"),
         (Limits(linger_ms=0), "linger_ms"),
     ],
-    ids=["no bytes", "too many bytes", "fragments", "depth", "open calls", "linger"],
+    ids=[
+        "no bytes",
+        "too many bytes",
+        "no fragments",
+        "too many fragments",
+        "depth",
+        "open calls",
+        "linger",
+    ],
 )
 def test_contradictory_limits_are_refused_by_name(limits: Limits, named: str) -> None:
     """At construction of the fold, before any record is read."""
