@@ -56,6 +56,9 @@ COMMENT ON COLUMN tcl.call_guard.begun IS
 -- Never changes after the insert, so it costs no HOT update; the pruner walks it.
 CREATE INDEX call_guard_deadline ON tcl.call_guard (deadline);
 
+-- Never changes either; lists begin at its newest end.
+CREATE INDEX call_guard_created ON tcl.call_guard (created_at);
+
 -- What is owned just now; lives from deletes, so it is vacuumed early.
 CREATE TABLE tcl.call_active (
   tenant          text COLLATE "C" NOT NULL,

@@ -68,10 +68,10 @@ $$;
 
 -- A reconciler or a person settles in_doubt. `ready` means proven that nothing happened and that the
 -- lost owner is gone (its process or host, not only its lease). The fence rises, so the lost owner
--- cannot settle afterwards.
+-- cannot settle afterwards. The reason is a person's own sentence and stands in the history.
 CREATE FUNCTION tcl.resolve(
   p_tenant text, p_key text, p_seen_fence bigint, p_to tcl.call_state, p_by text,
-  p_body bytea DEFAULT NULL
+  p_body bytea DEFAULT NULL, p_reason text DEFAULT NULL
 ) RETURNS boolean
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
@@ -93,7 +93,7 @@ BEGIN
     INSERT INTO tcl.call_result (tenant, idempotency_key, fence, outcome, body, body_hash, error_class)
       VALUES (p_tenant, p_key, g.fence, p_to, p_body, sha256(p_body), 'resolved_by:' || p_by);
   END IF;
-  PERFORM tcl.note_change(g, 'in_doubt', p_by, 'resolved', p_body);
+  PERFORM tcl.note_change(g, 'in_doubt', p_by, 'resolved' || COALESCE(': ' || left(p_reason, 200), ''), p_body);
   RETURN true;
 END
 $$;

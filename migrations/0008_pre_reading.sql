@@ -46,8 +46,8 @@ LANGUAGE sql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
     WHERE h.tenant = p_tenant AND h.idempotency_key = p_key ORDER BY h.id
 $$;
 
--- Newest first. Waiting and running states are read from small tables; a terminal state reads the
--- guard from its newest deadline on.
+-- Newest first, by the time of the first claim; `since` is when the call came into its state. Waiting
+-- and running states are read from small tables; the others read the guard from its newest end.
 CREATE FUNCTION tcl.list_calls(
   p_state tcl.call_state DEFAULT NULL, p_tenant text DEFAULT NULL, p_limit integer DEFAULT 100
 )
@@ -63,7 +63,7 @@ BEGIN
              g.created_at, p.since, tcl.next_key(g.state::text)
         FROM tcl.call_parked p JOIN tcl.call_guard g USING (tenant, idempotency_key)
         WHERE p.state = p_state AND (p_tenant IS NULL OR p.tenant = p_tenant)
-        ORDER BY p.since DESC LIMIT p_limit;
+        ORDER BY g.created_at DESC LIMIT p_limit;
   ELSIF p_state IN ('claimed', 'executing') THEN
     RETURN QUERY
       SELECT g.tenant, g.idempotency_key, g.response_id, g.tool, g.state, g.effect, g.fence,
@@ -74,11 +74,11 @@ BEGIN
   ELSE
     RETURN QUERY
       SELECT g.tenant, g.idempotency_key, g.response_id, g.tool, g.state, g.effect, g.fence,
-             g.created_at, COALESCE(g.finished_at, g.started_at, g.created_at),
+             g.created_at, COALESCE(g.finished_at, p.since, g.started_at, g.created_at),
              tcl.next_key(g.state::text)
-        FROM tcl.call_guard g
+        FROM tcl.call_guard g LEFT JOIN tcl.call_parked p USING (tenant, idempotency_key)
         WHERE (p_state IS NULL OR g.state = p_state) AND (p_tenant IS NULL OR g.tenant = p_tenant)
-        ORDER BY g.deadline DESC LIMIT p_limit;
+        ORDER BY g.created_at DESC LIMIT p_limit;
   END IF;
 END
 $$;

@@ -19,7 +19,7 @@ TO tcl_executor;
 GRANT EXECUTE ON FUNCTION tcl.decide(text, text, bytea, text, boolean, interval) TO tcl_approver;
 
 GRANT EXECUTE ON FUNCTION
-  tcl.resolve(text, text, bigint, tcl.call_state, text, bytea),
+  tcl.resolve(text, text, bigint, tcl.call_state, text, bytea, text),
   tcl.sweep(integer),
   tcl.prune(interval, integer),
   tcl.declare_timeline(boolean, timestamptz)

@@ -1,12 +1,15 @@
 """`toolcalls execute`: run completed calls with your tools."""
 
+import os
+import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, NoReturn
 
 import typer
 
 if TYPE_CHECKING:
     from processor.executor.host import HostSettings
+    from processor.executor.served import ServedTool
     from processor.policy.catalogue import Catalogue
 
 
@@ -27,10 +30,13 @@ The lease of a running call is its tool's time limit plus --lease-margin-s. A
 longer margin rides out a slower ledger or a paused host; a shorter one lets
 another process take over sooner what a crash has left.
 
+After SIGTERM or SIGINT nothing new starts. What runs may end within --drain-s
+seconds; what does not is left to its lease.
+
 Exit codes: 0 stopped on request or idle, 2 a setting is wrong, 4 Kafka or
 Postgres not reached, 5 another process uses the slot, 6 fatal client error, 8
-the committed position is gone. All but 2 and 8 are meant to be restarted by a
-supervisor.
+there is no position, or the committed one is gone. All but 2 and 8 are meant
+to be restarted by a supervisor.
 """
 
 
@@ -72,6 +78,15 @@ _LeaseMargin = Annotated[
         help="Seconds that a call's lease outlives its tool's time limit.",
     ),
 ]
+_Drain = Annotated[
+    float,
+    typer.Option(
+        envvar="TOOLCALLS_DRAIN_S",
+        min=0,
+        max=3600,
+        help="Seconds that running calls get to end after a stop request.",
+    ),
+]
 _UntilIdle = Annotated[
     float | None, typer.Option(min=0.1, help="End after so many seconds without work.")
 ]
@@ -90,20 +105,13 @@ def execute(
     unknown_tools: Annotated[str, typer.Option(help="skip or fail.")] = "skip",
     threads: _Threads = 16,
     lease_margin_s: _LeaseMargin = 10.0,
+    drain_s: _Drain = 30.0,
     until_idle_s: _UntilIdle = None,
 ) -> None:
     """Run until SIGTERM or SIGINT; what runs then may end, and the rest is left to its lease."""
-    import os
-
-    from processor.app import StopRequest
-    from processor.executor.crash_points import crash_point_of
-    from processor.executor.host import run_executor
-    from processor.executor.log_observer import LogObserver
-    from processor.executor.ports import SystemClock
     from processor.executor.served import serve
     from processor.executor.tools import ToolSet
     from processor.runtime.topics import TopicNames
-    from processor.telemetry.logging import make_logger
 
     settings = _settings(
         kafka_bootstrap=kafka_bootstrap,
@@ -115,19 +123,50 @@ def execute(
         unknown_tools=unknown_tools,
         threads=threads,
         lease_margin_s=lease_margin_s,
+        drain_s=drain_s,
         until_idle_s=until_idle_s,
     )
-    served = serve(ToolSet.from_module(tools), _catalogue(catalogue))
+    rules = _catalogue(catalogue)
+    served = serve(ToolSet.from_module(tools), rules)
+    _run(settings, served, rules.names() if rules else frozenset())
+
+
+def _run(settings: "HostSettings", served: "dict[str, ServedTool]", listed: frozenset[str]) -> None:
+    from processor.app import StopRequest
+    from processor.cli.exit_codes import ExitCode, exit_code_of
+    from processor.core.errors import ProcessorError
+    from processor.executor.crash_points import crash_point_of
+    from processor.executor.host import run_executor
+    from processor.executor.log_observer import LogObserver
+    from processor.executor.ports import SystemClock
+    from processor.telemetry.logging import make_logger
+
+    observer = LogObserver(make_logger("executor"), listed=listed)
     stop = StopRequest()
     stop.install()
-    run_executor(
-        settings,
-        served,
-        observer=LogObserver(make_logger("executor")),
-        stop_requested=stop,
-        clock=SystemClock(),
-        crash_point=crash_point_of(os.environ),
-    )
+    try:
+        run_executor(
+            settings,
+            served,
+            observer=observer,
+            stop_requested=stop,
+            clock=SystemClock(),
+            crash_point=crash_point_of(os.environ),
+        )
+    except ProcessorError as e:
+        if observer.calls_left_running:
+            typer.echo(f"toolcalls: {e}", err=True)
+            _end_at_once(exit_code_of(e))
+        raise
+    if observer.calls_left_running:
+        _end_at_once(ExitCode.OK)
+
+
+def _end_at_once(status: int) -> NoReturn:
+    """End although tools still run: the interpreter's own end would wait for their threads."""
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(status)
 
 
 def _settings(
@@ -141,6 +180,7 @@ def _settings(
     unknown_tools: str,
     threads: int,
     lease_margin_s: float,
+    drain_s: float,
     until_idle_s: float | None,
 ) -> "HostSettings":
     from processor.core.errors import Misuse
@@ -156,6 +196,8 @@ def _settings(
         )
     if not database_url:
         raise Misuse("no database: give --database-url or set TOOLCALLS_DATABASE_URL")
+    if slot is not None and not slot.strip():
+        raise Misuse("--slot is empty: name the process, for example --slot 0, or leave it out")
     if start not in {None, "earliest", "latest"}:
         raise Misuse(f"--start must be earliest or latest, not {start}")
     if unknown_tools not in {"skip", "fail"}:
@@ -177,7 +219,9 @@ def _settings(
             lease_margin_s=lease_margin_s,
             unknown_tools=unknown_tools,  # type: ignore[arg-type]  # checked above
         ),
-        worker=WorkerSettings(idle_end_s=until_idle_s, in_flight_max=max(256, threads * 4)),
+        worker=WorkerSettings(
+            idle_end_s=until_idle_s, drain_s=drain_s, in_flight_max=max(256, threads * 4)
+        ),
         threads=threads,
         per_tenant=threads,
     ).checked()

@@ -1,28 +1,23 @@
 """`toolcalls ledger`: what the ledger knows, and what may be done next."""
 
-from collections.abc import Mapping
+from collections.abc import Sequence
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Annotated, Final, get_args
+from typing import TYPE_CHECKING, Annotated, get_args
 
 import typer
 
+from processor.cli import ledger_verbs
+from processor.cli.ledger_call import (
+    NEXT_STEP,
+    Database,
+    Json,
+    Key,
+    identity_of,
+    open_ledger,
+)
+
 if TYPE_CHECKING:
     from processor.ledger.port import CallLine, CallState, CallView, Transition
-    from processor.ledger.postgres import PostgresLedger
-
-#: What a person may do about a call in this state.
-_NEXT: Final[Mapping[str, str]] = {
-    "held": "a person decides: ledger approve or ledger deny, naming the arguments hash",
-    "ready": "an executor that serves the tool takes it",
-    "claimed": "its owner decides; after the lease another one may",
-    "executing": "its owner settles; after the lease the effect class decides",
-    "in_doubt": "find out whether the effect happened, then ledger resolve, naming the fence",
-    "succeeded": "nothing: a repetition gets this result",
-    "failed": "nothing under this key: the application may send a new call with a new id",
-    "denied": "nothing: it never runs",
-    "cancelled": "nothing: it never runs",
-    "expired": "nothing: its deadline passed before it began",
-}
 
 
 def register(app: typer.Typer) -> None:
@@ -30,38 +25,32 @@ def register(app: typer.Typer) -> None:
     ledger = typer.Typer(help="What the ledger knows of calls.", no_args_is_help=True)
     ledger.command("list", help="List calls, newest first.")(list_calls)
     ledger.command("show", help="Show one call: state, history, what may be done next.")(show)
+    ledger_verbs.register(ledger)
     app.add_typer(ledger, name="ledger")
-
-
-_Database = Annotated[
-    str | None, typer.Option(envvar="TOOLCALLS_DATABASE_URL", help="The ledger's database.")
-]
-_Json = Annotated[bool, typer.Option("--json", help="Answer for machines.")]
 
 
 def list_calls(
     state: Annotated[str | None, typer.Option(help="Only calls in this state.")] = None,
     tenant: Annotated[str | None, typer.Option(help="Only calls of this tenant.")] = None,
     limit: Annotated[int, typer.Option(min=1, max=10_000)] = 50,
-    database_url: _Database = None,
+    database_url: Database = None,
     *,
-    as_json: _Json = False,
+    as_json: Json = False,
 ) -> None:
     """List calls."""
-    from processor.cli.console import emit_json, print_table
+    from processor.cli.console import emit_json
 
     chosen = _state(state)
-    with _open(database_url) as ledger:
+    with open_ledger(database_url) as ledger:
         lines = ledger.list_calls(state=chosen, tenant=tenant, limit=limit)
     if as_json:
         emit_json([_line_fields(line) for line in lines])
         return
-    print_table(
-        ("tenant", "key", "tool", "state", "class", "since", "next key"),
+    _print_lines(
+        ("tenant/key", "tool", "state", "class", "since", "next key"),
         [
             (
-                line.tenant,
-                line.idempotency_key,
+                _call_key(line),
                 line.tool,
                 line.state,
                 line.effect_class,
@@ -73,21 +62,32 @@ def list_calls(
     )
 
 
+def _print_lines(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
+    """Aligned in a terminal, tabs in a pipe; a key is there to be copied, so no cell is cut."""
+    from processor.cli.console import emit_line, is_terminal
+
+    if not is_terminal():
+        for row in rows:
+            emit_line("\t".join(row))
+        return
+    table = [columns, *rows]
+    widths = [max(len(row[i]) for row in table) for i in range(len(columns))]
+    for row in table:
+        emit_line("  ".join(f"{cell:<{w}}" for cell, w in zip(row, widths, strict=True)).rstrip())
+
+
 def show(
-    key: Annotated[
-        str,
-        typer.Argument(help="The call key tenant/request/response/call, or tenant/request:call."),
-    ],
-    database_url: _Database = None,
+    key: Key,
+    database_url: Database = None,
     *,
-    as_json: _Json = False,
+    as_json: Json = False,
 ) -> None:
     """Show one call."""
     from processor.cli.console import emit_json, emit_line, print_table
     from processor.core.errors import Misuse
 
-    tenant, idempotency_key = _identity(key)
-    with _open(database_url) as ledger:
+    tenant, idempotency_key = identity_of(key)
+    with open_ledger(database_url) as ledger:
         view = ledger.show(tenant, idempotency_key)
         history = ledger.history(tenant, idempotency_key)
     if view is None:
@@ -116,22 +116,6 @@ def show(
     )
 
 
-def _identity(key: str) -> tuple[str, str]:
-    from processor.core.errors import Misuse
-    from processor.core.identity import IdentityError, decode_call_key
-
-    parts = key.split("/")
-    if len(parts) == 2 and ":" in parts[1]:
-        return parts[0], parts[1]
-    try:
-        found = decode_call_key(key.encode())
-    except IdentityError as e:
-        raise Misuse(
-            f"{e}: a key is tenant/request/response/call, or tenant/request:call"
-        ) from None
-    return found.tenant, found.idempotency_key
-
-
 def _state(state: str | None) -> "CallState | None":
     from processor.core.errors import Misuse
     from processor.ledger.port import CallState
@@ -142,17 +126,20 @@ def _state(state: str | None) -> "CallState | None":
     return state  # type: ignore[return-value]  # checked above
 
 
-def _open(database_url: str | None) -> "PostgresLedger":
-    from processor.core.errors import Misuse
-    from processor.ledger.postgres import PostgresLedger, PostgresSettings
+def _call_key(line: "CallLine") -> str:
+    """One name for the call, as `ledger show` takes it: the short one where it is unambiguous."""
+    from processor.core.identity import CallKey
 
-    if not database_url:
-        raise Misuse("no database: give --database-url or set TOOLCALLS_DATABASE_URL")
-    return PostgresLedger(PostgresSettings(database_url, application_name="toolcalls-cli"))
+    short = f"{line.tenant}/{line.idempotency_key}"
+    if short.count("/") == 1 and short.isprintable():
+        return short
+    request_id, _, call_id = line.idempotency_key.partition(":")
+    return CallKey(line.tenant, request_id, line.response_id, call_id).encode().decode()
 
 
 def _line_fields(line: "CallLine") -> dict[str, object]:
     return {
+        "call": _call_key(line),
         "tenant": line.tenant,
         "idempotency_key": line.idempotency_key,
         "response_id": line.response_id,
@@ -173,7 +160,7 @@ def _view_fields(view: "CallView") -> dict[str, object]:
         "idempotency_key": view.key.idempotency_key,
         "tool": view.tool,
         "state": view.state,
-        "next_step": _NEXT[view.state],
+        "next_step": NEXT_STEP[view.state],
         "next_key": view.retry,
         "effect_class": view.effect_class,
         "arguments_hash": view.args_hash.hex(),

@@ -10,7 +10,6 @@ import heapq
 import threading
 from collections import Counter, deque
 from collections.abc import Callable, Mapping
-from concurrent.futures import ThreadPoolExecutor
 
 from processor.core._record import record
 from processor.executor.runner import Ran
@@ -41,7 +40,6 @@ class Dispatcher:
         again_after_s: float,
         monotonic_s: Callable[[], float],
     ) -> None:
-        self._pool = ThreadPoolExecutor(threads, thread_name_prefix="call")
         self._threads = threads
         self._per_tenant = per_tenant
         self._per_tool = per_tool
@@ -67,6 +65,11 @@ class Dispatcher:
         with self._lock:
             return self._running_all + len(self._waiting) + len(self._later)
 
+    def running(self) -> int:
+        """Tasks that run."""
+        with self._lock:
+            return self._running_all
+
     def tick(self) -> None:
         """Start what waited for its time; to be called now and then."""
         with self._lock:
@@ -81,9 +84,7 @@ class Dispatcher:
             self._stopping = True
             self._waiting.clear()
             self._later.clear()
-            ended = self._lock.wait_for(lambda: self._running_all == 0, timeout_s)
-        self._pool.shutdown(wait=ended, cancel_futures=True)
-        return ended
+            return self._lock.wait_for(lambda: self._running_all == 0, timeout_s)
 
     def _start_what_may(self) -> None:
         kept: deque[Task] = deque()
@@ -93,7 +94,8 @@ class Dispatcher:
                 kept.append(task)
                 continue
             self._count(task, 1)
-            self._pool.submit(self._run, task)
+            # Of its own and daemonic: a tool that never returns must not keep the process alive.
+            threading.Thread(target=self._run, args=(task,), name="call", daemon=True).start()
         self._waiting.extendleft(reversed(kept))
 
     def _may_run(self, task: Task) -> bool:

@@ -26,6 +26,6 @@ class ClientFatal(ProcessorError):
 
 
 class PositionLost(ProcessorError):
-    """The committed position is gone from the topic: calls were deleted before they were executed."""
+    """No position to go on from: the committed one is gone from the topic, or there never was one."""
 
     code = "restore_refused"

@@ -70,6 +70,7 @@ def run_executor(
             observer=observer,
             crash_point=crash_point,
         )
+        observer.started(settings.kafka.group, settings.kafka.slot, sorted(tools))
         try:
             Worker(
                 source=KafkaSource(settings.kafka, observer.client_error),

@@ -8,7 +8,7 @@ Rules:
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Final, Literal, cast
+from typing import Final, Literal, Protocol, cast
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
 
@@ -145,7 +145,7 @@ class KafkaSource:
 
     def _fresh_offset(self, consumer: Consumer, partition: TopicPartition) -> int:
         if self._settings.start is None:
-            raise Misuse(
+            raise PositionLost(
                 f"the group {self._settings.group} has no position on {self._named(partition)}:"
                 " say where it begins, --start earliest or --start latest"
             )
@@ -274,7 +274,7 @@ def _delivered(message: Message) -> Delivered:
         offset=cast("int", message.offset()),
         key=_bytes(message.key()),
         value=_bytes(message.value()),
-        headers=_trace_headers(message),
+        headers=trace_headers(message),
     )
 
 
@@ -282,9 +282,22 @@ def _bytes(data: str | bytes | None) -> bytes | None:
     return data.encode() if isinstance(data, str) else data
 
 
-def _trace_headers(message: Message) -> dict[str, str]:
+class HasHeaders(Protocol):
+    """The part of a message that is read here."""
+
+    def headers(self) -> object:
+        """Pairs of name and value, or None."""
+        ...
+
+
+def trace_headers(message: HasHeaders) -> dict[str, str]:
+    """The headers that continue a trace; none when the client cannot read them."""
     found: dict[str, str] = {}
-    headers = cast("Sequence[tuple[str, str | bytes | None]]", message.headers() or ())
+    try:
+        headers = cast("Sequence[tuple[str, str | bytes | None]]", message.headers() or ())
+    except (UnicodeDecodeError, SystemError):
+        # The client cannot read a header name that is not UTF-8: the trace is not worth the call.
+        return found
     for name, value in headers:
         data = _bytes(value)
         if name in _TRACE_HEADERS and data is not None and len(data) <= _HEADER_BYTES_MAX:

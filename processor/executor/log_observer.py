@@ -1,6 +1,7 @@
 """An observer that writes log lines and counts; the counts are for metrics to read."""
 
 from collections import Counter
+from collections.abc import Sequence
 
 import structlog
 
@@ -12,12 +13,23 @@ _ALARMING = frozenset({"conflict", "in_doubt", "paused"})
 
 
 class LogObserver:
-    """See `Observer`. `counts` holds (what, tool or empty, word) -> how often."""
+    """See `Observer`. `counts` holds (what, tool or empty, word) -> how often.
 
-    def __init__(self, log: structlog.stdlib.BoundLogger) -> None:
+    `listed` names the tools of the catalogue: a model may ask for any name, and only these are counted
+    by name when nobody here serves them.
+    """
+
+    def __init__(
+        self, log: structlog.stdlib.BoundLogger, listed: frozenset[str] = frozenset()
+    ) -> None:
         self._log = log
+        self._listed = listed
         self._repeats = RepeatFilter()
         self.counts: Counter[tuple[str, str, str]] = Counter()
+
+    def started(self, group: str, slot: str | None, tools: Sequence[str]) -> None:
+        """See `Observer.started`."""
+        self._log.info("executor_started", group=group, slot=slot, tools=list(tools))
 
     def verdict(self, key: CallKey, tool: str, kind: str) -> None:
         """See `Observer.verdict`."""
@@ -57,6 +69,30 @@ class LogObserver:
         total = self._repeats.count(name)
         if total is not None:
             self._log.warning("kafka_client_error", name=name, total=total)
+
+    def skipped(self, key: CallKey, tool: str) -> None:
+        """See `Observer.skipped`."""
+        named = tool if tool in self._listed else "_other"
+        self.counts["skipped", named, ""] += 1
+        total = self._repeats.count(f"skipped {named}")
+        if total is not None:
+            self._log.warning(
+                "call_skipped",
+                tool=named,
+                why="this executor group does not serve the tool",
+                total=total,
+                **_ids(key),
+            )
+
+    def left_running(self, calls: int) -> None:
+        """See `Observer.left_running`."""
+        self.counts["left_running", "", ""] += calls
+        self._log.warning("calls_left_running", calls=calls, why="the drain time is over")
+
+    @property
+    def calls_left_running(self) -> int:
+        """Calls that still run although the executor has ended."""
+        return self.counts["left_running", "", ""]
 
 
 def _ids(key: CallKey) -> dict[str, str]:

@@ -6,6 +6,7 @@ Rules:
 
 import threading
 import time
+from collections.abc import Sequence
 from typing import Final, Literal, Protocol
 
 from processor.core._record import field, record
@@ -91,6 +92,10 @@ DISPOSITIONS: Final[frozenset[Disposition]] = frozenset({"settled", "parked", "a
 class Observer(Protocol):
     """Is told what happened, with ids and words only."""
 
+    def started(self, group: str, slot: str | None, tools: Sequence[str]) -> None:
+        """The ledger answers, and reading begins."""
+        ...
+
     def verdict(self, key: CallKey, tool: str, kind: str) -> None:
         """The ledger answered a claim."""
         ...
@@ -111,9 +116,20 @@ class Observer(Protocol):
         """The Kafka client reported an error from which it recovers by itself."""
         ...
 
+    def skipped(self, key: CallKey, tool: str) -> None:
+        """A call of a tool that this group does not serve was passed over."""
+        ...
+
+    def left_running(self, calls: int) -> None:
+        """The drain time is over, and so many calls are left to their leases."""
+        ...
+
 
 class Silent:
     """Tells nobody."""
+
+    def started(self, group: str, slot: str | None, tools: Sequence[str]) -> None:
+        """See `Observer.started`."""
 
     def verdict(self, key: CallKey, tool: str, kind: str) -> None:
         """See `Observer.verdict`."""
@@ -129,3 +145,9 @@ class Silent:
 
     def client_error(self, name: str) -> None:
         """See `Observer.client_error`."""
+
+    def skipped(self, key: CallKey, tool: str) -> None:
+        """See `Observer.skipped`."""
+
+    def left_running(self, calls: int) -> None:
+        """See `Observer.left_running`."""

@@ -1,17 +1,20 @@
 """A tool's returned value as the bytes that are stored and published.
 
 Rules:
-    A value that cannot be stored never turns a happened effect into a failure: the call succeeds,
-    and what is missing is named.
+    A value that is no JSON never turns a happened effect into a failure: the call succeeds, and what
+    is missing is named. A value that breaks while it is read leaves the outcome unknown.
 """
 
 import json
 from decimal import Decimal
-from typing import Literal
+from typing import Final, Literal
 
 from processor.core._record import record
 from processor.core.canonical import sha256
 from processor.ledger.port import RESULT_BYTES_MAX, Outcome
+
+#: Why a call is in doubt whose returned value raised while it was read.
+UNREADABLE: Final = "result_unreadable"
 
 
 @record
@@ -25,13 +28,16 @@ class _Body:
 
 def outcome_of(
     state: Literal["succeeded", "failed"], value: object, error_class: str | None = None
-) -> Outcome:
-    """The outcome for a returned value.
+) -> Outcome | None:
+    """The outcome for a returned value; None when the value raised while it was read.
 
     Bytes are kept as they are, everything else becomes JSON (a `Decimal` its exact text). Above 64 KiB
     only the digest is kept.
     """
-    body = _encode(value)
+    try:
+        body = _encode(value)
+    except BaseException:  # noqa: BLE001 - a tool's own object runs its own code here
+        return None
     return Outcome(
         state,
         body=body.data,
@@ -42,7 +48,7 @@ def outcome_of(
 
 def _encode(value: object) -> _Body:
     if isinstance(value, bytes):
-        data = value
+        data = bytes(value)
     else:
         try:
             text = json.dumps(
@@ -64,4 +70,4 @@ def _encode(value: object) -> _Body:
 def _exact_text(value: object) -> str:
     if isinstance(value, Decimal):
         return str(value)
-    raise TypeError(type(value).__name__)
+    raise TypeError

@@ -23,11 +23,11 @@ from processor.executor.crash_points import CrashPoint, never_crash
 from processor.executor.invoke import (
     Ending,
     EventLoop,
+    Late,
     Raised,
     Returned,
     TimedOut,
     call_in_thread,
-    call_inline,
 )
 from processor.executor.ports import (
     Authoriser,
@@ -37,13 +37,16 @@ from processor.executor.ports import (
     Disposition,
     Observer,
 )
-from processor.executor.results import outcome_of
+from processor.executor.raised import why_raised
+from processor.executor.results import UNREADABLE, outcome_of
 from processor.executor.served import ServedTool, keywords_of, prepare
-from processor.executor.signals import NotSent, ToolFailed
+from processor.executor.signals import NotSent, ToolFailed, bounded_delay_s, error_word
 from processor.ledger.port import (
     UNSURE,
+    Answer,
     Begin,
     Claim,
+    EffectUndone,
     Ledger,
     Outcome,
     Owned,
@@ -279,11 +282,15 @@ class CallRunner:
     def _effect(self, attempt: _Attempt) -> Ran:
         if attempt.effect_class == "transactional":
             return self._transactional(attempt)
-        ending = self._call(attempt, self._context(attempt, None))
+        ending = self._call(
+            attempt,
+            self._context(attempt, None),
+            late=lambda ending: self._settle_late(attempt, ending),
+        )
         self._crash_point("after_effect")
         return self._conclude(attempt, ending)
 
-    def _call(self, attempt: _Attempt, context: ToolContext) -> Ending:
+    def _call(self, attempt: _Attempt, context: ToolContext, late: Late) -> Ending:
         served = attempt.served
         function = served.declaration.function
         keywords = keywords_of(served, attempt.prepared, context)
@@ -293,29 +300,44 @@ class CallRunner:
             function,
             keywords,
             timeout_s=served.timeout_s,
-            late=lambda ending: self._settle_late(attempt, ending),
+            late=late,
         )
 
     def _transactional(self, attempt: _Attempt) -> Ran:
         """Effect and settlement in one transaction; a lost owner's effect is rolled back."""
-        ending: Ending = TimedOut()
         try:
-            with self._ledger.effect_transaction(attempt.owned) as effect:
-                context = self._context(attempt, effect.connection)
-                keywords = keywords_of(attempt.served, attempt.prepared, context)
-                ending = call_inline(attempt.served.declaration.function, keywords)
-                self._crash_point("after_effect")
-                if isinstance(ending, Returned):
-                    effect.finish(outcome_of("succeeded", ending.value))
+            ending, answer = self._in_transaction(attempt)
         except Fenced:
             return self._ended(attempt, "parked", "fenced", None)
         except Indeterminate:
             # The commit's answer was lost: the ledger knows whether it happened.
             return self._reread(attempt)
-        if isinstance(ending, Returned):
-            self._crash_point("after_finish")
-            return self._ended(attempt, "settled", "succeeded", None)
-        return self._conclude(attempt, ending)
+        except (EffectUndone, Transient) as e:
+            # Transient: there was no connection for the transaction, so the tool did not run.
+            why, ran = (
+                (f"undone:{e.sqlstate}", True) if isinstance(e, EffectUndone) else (e.code, False)
+            )
+            return self._give_back(attempt, why, None, not_sent=not ran)
+        if not isinstance(ending, Returned):
+            return self._conclude(attempt, ending)
+        if answer is None:
+            # Undone with its transaction: it must not be settled by reading the value once more.
+            return self._give_back(attempt, UNREADABLE, None, not_sent=False)
+        return self._answered(attempt, answer, "succeeded", None)
+
+    def _in_transaction(self, attempt: _Attempt) -> tuple[Ending, Answer | None]:
+        with self._ledger.effect_transaction(attempt.owned) as effect:
+            # Its connection is closed at the limit, so there is nothing that could be settled late.
+            ending = self._call(
+                attempt, self._context(attempt, effect.connection), late=lambda ending: None
+            )
+            self._crash_point("after_effect")
+            if isinstance(ending, TimedOut):
+                effect.abandon()
+            if not isinstance(ending, Returned):
+                return ending, None
+            outcome = outcome_of("succeeded", ending.value)
+            return ending, None if outcome is None else effect.finish(outcome)
 
     def _reread(self, attempt: _Attempt) -> Ran:
         owned = attempt.owned
@@ -329,23 +351,30 @@ class CallRunner:
     def _conclude(self, attempt: _Attempt, ending: Ending) -> Ran:
         match ending:
             case Returned(value):
-                return self._settle(attempt, outcome_of("succeeded", value))
+                outcome = outcome_of("succeeded", value)
+                if outcome is None:
+                    return self._give_back(attempt, UNREADABLE, None, not_sent=False)
+                return self._settle(attempt, outcome)
             case Raised(ToolFailed() as failed):
                 return self._settle(attempt, _failed(failed))
             case Raised(NotSent() as unsent):
-                return self._give_back(attempt, "not_sent", unsent.retry_after_s)
+                delay_s = bounded_delay_s(unsent.retry_after_s)
+                return self._give_back(attempt, "not_sent", delay_s)
             case Raised(error):
-                why = f"raised:{type(error).__name__}"
+                why = why_raised(error, attempt.served.declaration.function)
                 return self._give_back(attempt, why, None, not_sent=False)
             case TimedOut():
                 return self._give_back(attempt, "timed_out", None, not_sent=False)
 
     def _settle(self, attempt: _Attempt, outcome: Outcome) -> Ran:
         answer = self._patiently(lambda: self._ledger.finish(attempt.owned, outcome))
+        return self._answered(attempt, answer, outcome.state, outcome.error_class)
+
+    def _answered(self, attempt: _Attempt, answer: Answer, state: str, why: str | None) -> Ran:
         self._crash_point("after_finish")
         if answer.ok:
-            return self._ended(attempt, "settled", outcome.state, outcome.error_class)
-        return self._ended(attempt, "parked", answer.why or "refused", outcome.error_class)
+            return self._ended(attempt, "settled", state, why)
+        return self._ended(attempt, "parked", answer.why or "refused", why)
 
     def _give_back(
         self, attempt: _Attempt, why: str, delay_s: float | None, *, not_sent: bool = True
@@ -365,6 +394,8 @@ class CallRunner:
         elif isinstance(ending.error, ToolFailed):
             outcome = _failed(ending.error)
         else:
+            outcome = None
+        if outcome is None:
             return
         call = attempt.call
         try:
@@ -412,6 +443,8 @@ class CallRunner:
 
 
 def _failed(error: ToolFailed) -> Outcome:
+    word = error_word(error.error_class)
+    without_body = Outcome("failed", error_class=word)
     if error.result is None:
-        return Outcome("failed", error_class=error.error_class)
-    return outcome_of("failed", error.result, error.error_class)
+        return without_body
+    return outcome_of("failed", error.result, word) or without_body

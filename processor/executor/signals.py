@@ -4,23 +4,37 @@ Rules:
     Returning means that the effect happened. `ToolFailed` means that it definitely did not, and
     `NotSent` that the request never left. Everything else that leaves a tool, a time-out included,
     means that nobody knows; what follows then depends on the effect class.
+    A tool's own words are stored and logged, so they are words: a text that could quote an argument
+    is replaced.
 """
 
+import math
+import re
+from typing import Final
+
 from processor.core.errors import ProcessorError
+
+_WORD: Final = re.compile(r"[a-z0-9_]{1,64}")
+#: Stored in place of an error class that is no short word.
+NOT_A_WORD: Final = "tool_failed"
+
+RETRY_AFTER_S_DEFAULT: Final = 1.0
+RETRY_AFTER_S_MAX: Final = 86_400.0
 
 
 class ToolFailed(ProcessorError):
     """The tool ran and definitely said no: settled as failed, never run again under this key.
 
-    `error_class` is a short word of the tool's own; it is stored and published. `result` is the body
-    that the caller gets, encoded as a returned value would be. The message is not kept.
+    `error_class` is a short word of the tool's own, `[a-z0-9_]{1,64}`; it is stored and published, and
+    anything else becomes `tool_failed`. `result` is the body that the caller gets, encoded as a
+    returned value would be.
     """
 
     code = "tool_failed"
 
     def __init__(self, error_class: str = "tool_error", *, result: object = None) -> None:
-        super().__init__(error_class)
-        self.error_class = error_class
+        self.error_class = error_word(error_class)
+        super().__init__(self.error_class)
         self.result = result
 
 
@@ -28,11 +42,25 @@ class NotSent(ProcessorError):
     """The request provably never left: no connection was made (name lookup, refused, TLS failure).
 
     A read time-out is not that: the request was in flight. The call is tried again after
-    `retry_after_s` seconds, whatever its class.
+    `retry_after_s` seconds (0 to 86400, a value outside is brought inside), whatever its class.
     """
 
     code = "not_sent"
 
-    def __init__(self, *, retry_after_s: float = 1.0) -> None:
+    def __init__(self, *, retry_after_s: float = RETRY_AFTER_S_DEFAULT) -> None:
         super().__init__("the request was not sent")
-        self.retry_after_s = retry_after_s
+        self.retry_after_s = bounded_delay_s(retry_after_s)
+
+
+def error_word(text: object) -> str:
+    """The tool's word, or `tool_failed` for what is none: it may quote what must not be stored."""
+    if type(text) is str and _WORD.fullmatch(text):
+        return text
+    return NOT_A_WORD
+
+
+def bounded_delay_s(seconds: object) -> float:
+    """A delay from 0 to 86400 seconds; what is no number is one second."""
+    if not isinstance(seconds, int | float) or (isinstance(seconds, float) and math.isnan(seconds)):
+        return RETRY_AFTER_S_DEFAULT
+    return float(min(max(seconds, 0), RETRY_AFTER_S_MAX))

@@ -17,6 +17,7 @@ Rules:
 import importlib
 import importlib.util
 import inspect
+import sys
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from types import ModuleType
@@ -26,6 +27,7 @@ from processor.core._record import field, record
 from processor.core.errors import Misuse
 from processor.core.events import ArgumentsFormat
 from processor.core.outcomes import EffectClass
+from processor.executor.raised import place_of
 
 F = TypeVar("F", bound=Callable[..., object])
 
@@ -51,6 +53,8 @@ class ToolDeclaration:
 
 
 def tool(
+    undeclared: None = None,
+    /,
     *,
     name: str | None = None,
     effect_class: EffectClass | None = None,
@@ -59,7 +63,11 @@ def tool(
     arguments: ArgumentsFormat = "json",
     decimals: bool = False,
 ) -> Callable[[F], F]:
-    """Declare a function, sync or async, as the tool `name` (by default the function's own name)."""
+    """Declare a function, sync or async, as the tool `name` (by default the function's own name).
+
+    Raises: `Misuse` for `@tool` without parentheses.
+    """
+    _refuse_bare(undeclared)
 
     def declare(function: F) -> F:
         declaration = _declared(
@@ -122,6 +130,8 @@ class ToolSet:
 
     def tool(
         self,
+        undeclared: None = None,
+        /,
         *,
         name: str | None = None,
         effect_class: EffectClass | None = None,
@@ -131,6 +141,7 @@ class ToolSet:
         decimals: bool = False,
     ) -> Callable[[F], F]:
         """As the function `tool`, and serve it. Raises, when applied: as `add`."""
+        _refuse_bare(undeclared)
 
         def declare(function: F) -> F:
             declaration = _declared(
@@ -170,6 +181,12 @@ class ToolSet:
         return cls(found.values())
 
 
+def _refuse_bare(undeclared: object) -> None:
+    if undeclared is not None:
+        name = getattr(undeclared, "__name__", "a function")
+        raise Misuse(f"{name}: write @tool() with parentheses, for example @tool(timeout_s=10)")
+
+
 def _check(declaration: ToolDeclaration) -> None:
     name = declaration.name
     if declaration.timeout_s is not None and not 0 < declaration.timeout_s <= 86_400:
@@ -187,17 +204,39 @@ def _check(declaration: ToolDeclaration) -> None:
 
 
 def _load(module: str) -> ModuleType:
+    path = Path(module)
     try:
-        if not module.endswith(".py"):
-            return importlib.import_module(module)
-        path = Path(module)
-        if not path.is_file():
-            raise Misuse(f"{module} is not a file")
-        spec = importlib.util.spec_from_file_location(path.stem, path)
-        if spec is None or spec.loader is None:
-            raise Misuse(f"{module} cannot be loaded as a module")
-        loaded = importlib.util.module_from_spec(spec)
-        spec.loader.exec_module(loaded)
-    except (ImportError, SyntaxError) as e:
-        raise Misuse(f"{module} cannot be imported: {type(e).__name__}: {e}") from None
+        if module.endswith(".py"):
+            return _load_file(path)
+        # As `python -m` does: what lies in the current directory is found.
+        folder = str(Path.cwd())
+        if folder not in sys.path:
+            sys.path.insert(0, folder)
+        return importlib.import_module(module)
+    except Misuse:
+        raise
+    except BaseException as e:  # noqa: BLE001 - importing runs the user's own code
+        raise Misuse(_not_imported(module, e)) from None
+
+
+def _load_file(path: Path) -> ModuleType:
+    if not path.is_file():
+        raise Misuse(f"{path} is not a file")
+    spec = importlib.util.spec_from_file_location(path.stem, path)
+    if spec is None or spec.loader is None:
+        raise Misuse(f"{path} cannot be loaded as a module")
+    loaded = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(loaded)
     return loaded
+
+
+def _not_imported(module: str, error: BaseException) -> str:
+    """Type and place; the message of somebody else's exception may quote a secret."""
+    kind = type(error).__name__
+    if isinstance(error, ModuleNotFoundError) and error.name == module:
+        return f"there is no module {module}: name a file, for example --tools {module}.py"
+    if isinstance(error, SyntaxError):
+        return f"{Path(error.filename or module).name}:{error.lineno} raised {kind}"
+    place = place_of(error, inside=str(Path(module))) or place_of(error) or module
+    missing = f" for {error.name}" if isinstance(error, ImportError) and error.name else ""
+    return f"{place} raised {kind}{missing}"

@@ -12,6 +12,7 @@ Rules:
 
 import threading
 from collections.abc import Callable
+from typing import Final
 
 from processor.codec.dead_letter_codes import Undecodable
 from processor.core._record import record
@@ -30,6 +31,9 @@ from processor.executor.source import (
     Refetch,
 )
 from processor.ledger.port import Ledger, Source
+
+#: The longest that one question of the care for waiting calls takes.
+_CARE_END_S: Final = 15.0
 
 Decode = Callable[[bytes | None, bytes | None], CallCompleted]
 
@@ -105,8 +109,9 @@ class Worker:
             self._loop()
         finally:
             self._care_ended.set()
-            self._dispatcher.drain(self._settings.drain_s)
-            care.join(self._settings.drain_s)
+            if not self._dispatcher.drain(self._settings.drain_s):
+                self._observer.left_running(self._dispatcher.running())
+            care.join(_CARE_END_S)
             try:
                 self._commit()
             finally:
@@ -156,7 +161,8 @@ class Worker:
             taken_under = self._assignments.get(partition)
 
         def done(ran: Ran) -> None:
-            del ran
+            if ran.disposition == "skipped":
+                self._observer.skipped(call.key, call.tool)
             with self._progress_lock:
                 if self._assignments.get(partition) == taken_under:
                     self._progress.finish(partition, offset)

@@ -329,8 +329,10 @@ class MemoryLedger:
         to: Resolved,
         by: str,
         body: bytes | None = None,
+        reason: str | None = None,
     ) -> bool:
         """See `People.resolve`."""
+        why = "resolved" if reason is None else f"resolved: {reason[:200]}"
         with self._lock:
             guard = self._guards.get((tenant, idempotency_key))
             if guard is None or guard.state != "in_doubt" or guard.fence != seen_fence:
@@ -338,14 +340,14 @@ class MemoryLedger:
             guard.fence = self._next_fence()
             if to == "ready":
                 guard.state, guard.begun = "ready", 0
-                self._note(guard, "in_doubt", by, "resolved")
+                self._note(guard, "in_doubt", by, why)
                 return True
             digest = None if body is None else sha256(body)
             self._end(
                 guard,
                 Outcome(to, body=body, body_sha256=digest, error_class=f"resolved_by:{by}"),
                 by,
-                "resolved",
+                why,
             )
             return True
 
@@ -481,3 +483,6 @@ class _MemoryEffect:
 
     def finish(self, outcome: Outcome) -> Answer:
         return self._ledger.finish(self._owned, outcome)
+
+    def abandon(self) -> None:
+        """There is nothing to undo."""

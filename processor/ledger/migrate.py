@@ -10,7 +10,8 @@ Rules:
 
 import hashlib
 import re
-from collections.abc import Sequence
+from collections.abc import Generator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Final, Literal, cast
 
@@ -18,6 +19,7 @@ import psycopg
 
 from processor.core._record import record
 from processor.core.errors import Misuse, Transient
+from processor.ledger.address import not_connected, read_address
 
 Phase = Literal["pre", "post", "all"]
 
@@ -84,7 +86,7 @@ def status(database_url: str, migrations: Sequence[Migration]) -> Status:
 
     Raises: as `migrate`.
     """
-    with _connect(database_url) as connection:
+    with _connect(database_url) as connection, _refusals():
         applied = _applied(connection)
     _refuse_differences(applied, migrations)
     return Status(
@@ -104,9 +106,9 @@ def migrate(
         when a statement is refused; `Transient` when the database or a lock cannot be had.
     """
     if dry_run:
-        with _connect(database_url) as connection:
+        with _connect(database_url) as connection, _refusals():
             return [m.name for m in _chosen(_applied(connection), migrations, phase)]
-    with _connect(database_url) as connection, connection.transaction():
+    with _connect(database_url) as connection, _refusals(), connection.transaction():
         connection.execute(f"SET LOCAL lock_timeout = {_LOCK_TIMEOUT_MS}".encode())
         _take_lock(connection)
         connection.execute(_CREATE_RECORD)
@@ -127,12 +129,28 @@ CREATE TABLE IF NOT EXISTS tcl.migration (
 
 
 def _connect(database_url: str) -> psycopg.Connection:
+    address = read_address(database_url)
     try:
         return psycopg.connect(database_url, autocommit=True, connect_timeout=10)
-    except psycopg.ProgrammingError as e:
-        raise Misuse("the database URL cannot be read: postgresql://user@host:port/name") from e
+    except psycopg.Error as e:
+        raise not_connected(e, address) from None
+
+
+@contextmanager
+def _refusals() -> Generator[None]:
+    """Missing rights and a lost connection, as one sentence each."""
+    try:
+        yield
+    except psycopg.errors.InsufficientPrivilege:
+        raise Misuse(
+            "this role may not migrate: use the database's owner (SQLSTATE 42501);"
+            " nothing was applied"
+        ) from None
     except psycopg.OperationalError as e:
-        raise Transient("the database cannot be reached: check its address and your rights") from e
+        raise Transient(
+            f"the database ended the migration (SQLSTATE {e.sqlstate or 'none'});"
+            " nothing was applied"
+        ) from None
 
 
 def _take_lock(connection: psycopg.Connection) -> None:
@@ -188,6 +206,8 @@ def _apply(connection: psycopg.Connection, migration: Migration) -> None:
         connection.execute(migration.sql.encode())
     except psycopg.errors.LockNotAvailable as e:
         raise Transient(f"{migration.name}: a lock was not free in {_LOCK_TIMEOUT_MS} ms") from e
+    except psycopg.errors.InsufficientPrivilege:
+        raise
     except psycopg.Error as e:
         raise Misuse(
             f"{migration.name} was refused: {e.diag.message_primary} (SQLSTATE {e.sqlstate});"

@@ -14,6 +14,7 @@ from typing import Final, Literal, Protocol
 
 from processor.core._record import field, record
 from processor.core.canonical import sha256
+from processor.core.errors import ProcessorError
 from processor.core.identity import CallKey
 from processor.core.outcomes import CallCompleted, EffectClass
 from processor.core.results import Retry
@@ -245,6 +246,16 @@ class CallLine:
     retry: Retry
 
 
+class EffectUndone(ProcessorError):
+    """The database refused a tool's own transaction; nothing of it remains. `sqlstate` says why."""
+
+    code = "effect_undone"
+
+    def __init__(self, sqlstate: str) -> None:
+        super().__init__(f"the transaction of the tool was refused (SQLSTATE {sqlstate})")
+        self.sqlstate = sqlstate
+
+
 class EffectTransaction(Protocol):
     """A transaction of the ledger's database that a `transactional` tool writes its effect into."""
 
@@ -255,6 +266,10 @@ class EffectTransaction(Protocol):
 
     def finish(self, outcome: Outcome) -> Answer:
         """Settle inside of the transaction. Raises: `Fenced`, which must undo the effect."""
+        ...
+
+    def abandon(self) -> None:
+        """Undo the effect now and close the connection, while the tool may still use it."""
         ...
 
 
@@ -284,6 +299,9 @@ class Ledger(Protocol):
         """For the class `transactional`: effect and settlement commit together or not at all.
 
         Leaving by an exception, or without a successful `finish`, undoes the effect.
+
+        Raises: `Fenced`, `Indeterminate` when the commit's answer was lost, and `EffectUndone` for
+            every other refusal of the tool's own transaction.
         """
         ...
 
@@ -342,8 +360,12 @@ class People(Protocol):
         to: Resolved,
         by: str,
         body: bytes | None = None,
+        reason: str | None = None,
     ) -> bool:
-        """Settle a call in doubt. `ready` says proven: nothing happened and the owner is gone."""
+        """Settle a call in doubt. `ready` says proven: nothing happened and the owner is gone.
+
+        `reason` is a person's sentence for the history, at most 200 characters are kept.
+        """
         ...
 
     def declare_timeline(self, *, lossless: bool, since_ms: int) -> bool:

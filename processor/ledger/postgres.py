@@ -10,7 +10,7 @@ Rules:
 """
 
 from collections.abc import Callable, Generator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from datetime import timedelta
 from types import TracebackType
 from typing import Final, LiteralString, Self, TypeVar
@@ -28,6 +28,7 @@ from processor.core.errors import (
     ProcessorError,
     Transient,
 )
+from processor.ledger.address import not_connected, read_address
 from processor.ledger.port import (
     Answer,
     Begin,
@@ -36,6 +37,7 @@ from processor.ledger.port import (
     CallView,
     Claim,
     EffectTransaction,
+    EffectUndone,
     Outcome,
     Owned,
     Resolved,
@@ -55,12 +57,15 @@ from processor.ledger.postgres_rows import (
     transition_of,
     view_of,
 )
+from processor.ledger.sqlstates import advice_for, family_of
 
 T = TypeVar("T")
 _Connection = psycopg.Connection[DictRow]
 
 #: How often a question whose answer was lost is asked again, on a fresh connection each time.
 _ASK_AGAIN: Final = 3
+#: How long a tool's statement gets to end after it was cancelled.
+_CANCEL_S: Final = 5.0
 
 
 @record
@@ -90,59 +95,14 @@ class PostgresSettings:
         return self
 
 
-# SQLSTATE, or its class of two characters -> what the caller must do. An error with a SQLSTATE of the
-# first two kinds was raised before the commit, so nothing happened. A lost connection has no SQLSTATE
-# or one of class 08, and says nothing about the commit. The longest prefix wins.
-_FAMILY_BY_SQLSTATE: Final[dict[str, type[ProcessorError]]] = {
-    "08": Indeterminate,
-    "08001": Transient,
-    "08004": Transient,
-    "22": Misuse,
-    "23": Misuse,
-    "25006": Transient,
-    "28": Misuse,
-    "3D": Misuse,
-    "3F": Misuse,
-    "40": Transient,
-    "40003": Indeterminate,
-    "42": Misuse,
-    "53": Transient,
-    "55P03": Transient,
-    "57014": Transient,
-    "57P01": Indeterminate,
-    "57P02": Indeterminate,
-    "57P03": Transient,
-    "TC001": Fenced,
-    "TC002": Misuse,
-}
-
-_ADVICE: Final[dict[type[ProcessorError], str]] = {
-    Fenced: "another owner has taken the call over: the effect is rolled back",
-    Indeterminate: "the connection was lost while a commit may have been under way",
-    InvariantViolated: "the ledger refused in a way that this version does not know",
-    Misuse: "the ledger refused the question: check migrations, rights and values",
-    Transient: "the ledger did not act: ask again",
-}
-
-
-def family_of(sqlstate: str | None) -> type[ProcessorError]:
-    """What the caller must do after this SQLSTATE; a lost connection has None."""
-    if sqlstate is None:
-        return Indeterminate
-    for length in (5, 2):
-        family = _FAMILY_BY_SQLSTATE.get(sqlstate[:length])
-        if family is not None:
-            return family
-    return InvariantViolated
-
-
 def translated(error: psycopg.Error) -> ProcessorError:
     """The error of our families for a driver's error, without the driver's text."""
     family = family_of(error.sqlstate)
+    advice = advice_for(error.sqlstate)
     where = f"SQLSTATE {error.sqlstate or 'none'}"
     if error.diag.constraint_name:
         where += f", constraint {error.diag.constraint_name}"
-    return family(f"{_ADVICE[family]} ({where})")
+    return family(f"{advice} ({where})")
 
 
 class _Watched:
@@ -178,6 +138,7 @@ class PostgresLedger:
 
     def __init__(self, settings: PostgresSettings) -> None:
         self._settings = settings.checked()
+        self._address = read_address(settings.database_url)
         self._watched: dict[_Connection, _Watched] = {}
         options = (
             f"-c statement_timeout={settings.statement_timeout_ms}"
@@ -206,12 +167,24 @@ class PostgresLedger:
         )
 
     def __enter__(self) -> Self:
+        self._try_the_address()
         try:
             self._pool.open(wait=True, timeout=self._settings.pool_wait_s)
-        except PoolTimeout as e:
+        except PoolTimeout:
             self._pool.close()
-            raise Transient("the ledger's database cannot be reached: check its address") from e
+            raise not_connected(None, self._address) from None
         return self
+
+    def _try_the_address(self) -> None:
+        """One connection before the pool's: the pool tries for long and does not say what failed."""
+        try:
+            psycopg.connect(
+                self._settings.database_url, connect_timeout=self._settings.connect_timeout_s
+            ).close()
+        except psycopg.Error as e:
+            refusal = not_connected(e, self._address)
+            if isinstance(refusal, Misuse):
+                raise refusal from None
 
     def __exit__(
         self,
@@ -274,11 +247,16 @@ class PostgresLedger:
 
         Raises: `Indeterminate` when the commit's answer was lost: `fetch_result` knows.
         """
-        with self._connection() as connection, connection.transaction() as transaction:
+        with self._connection(refused=_undone) as connection:
             effect = _PostgresEffect(connection, owned)
-            yield effect
-            if not effect.settled:
-                raise psycopg.Rollback(transaction)
+            try:
+                with connection.transaction():
+                    yield effect
+                    if not effect.settled:
+                        raise _NotSettledError
+            except _NotSettledError:
+                # A dead connection ends here as well: without a commit nothing has happened.
+                return
 
     def renew(self, owned: Owned, lease_s: float) -> bool:
         """See `Ledger.renew`."""
@@ -341,10 +319,11 @@ class PostgresLedger:
         to: Resolved,
         by: str,
         body: bytes | None = None,
+        reason: str | None = None,
     ) -> bool:
         """See `People.resolve`."""
-        values = (tenant, idempotency_key, seen_fence, to, by, body)
-        row = self._row("SELECT tcl.resolve(%s, %s, %s, %s, %s, %s) AS done", values)
+        values = (tenant, idempotency_key, seen_fence, to, by, body, reason)
+        row = self._row("SELECT tcl.resolve(%s, %s, %s, %s, %s, %s, %s) AS done", values)
         return bool(row["done"])
 
     def declare_timeline(self, *, lossless: bool, since_ms: int) -> bool:
@@ -390,7 +369,9 @@ class PostgresLedger:
         self._watched[connection] = watched
 
     @contextmanager
-    def _connection(self) -> Generator[_Connection]:
+    def _connection(
+        self, refused: Callable[[psycopg.Error], ProcessorError] = translated
+    ) -> Generator[_Connection]:
         """A connection whose driver errors come out as ours, and whose warnings count."""
         try:
             with self._pool.connection() as connection:
@@ -402,7 +383,7 @@ class PostgresLedger:
         except PoolTimeout as e:
             raise Transient("no connection to the ledger was free: ask again") from e
         except psycopg.Error as e:
-            raise translated(e) from None
+            raise refused(e) from None
 
     def _rows(self, sql: LiteralString, values: Sequence[object]) -> list[DictRow]:
         with self._connection() as connection:
@@ -445,3 +426,28 @@ class _PostgresEffect:
         answer = Answer(row["ok"], row["why"]) if row else refused("no answer")
         self.settled = answer.ok
         return answer
+
+    def abandon(self) -> None:
+        # A statement that runs holds the lock; what comes after it finds a closed connection. A mere
+        # rollback would leave the tool a connection on which every statement commits by itself.
+        held = self._connection.lock.acquire(blocking=False)
+        if not held:
+            with suppress(psycopg.Error):
+                self._connection.cancel_safe(timeout=_CANCEL_S)
+            held = self._connection.lock.acquire(timeout=_CANCEL_S)
+        try:
+            self._connection.close()
+        finally:
+            if held:
+                self._connection.lock.release()
+
+
+class _NotSettledError(Exception):
+    """Leaves a transaction without a commit."""
+
+
+def _undone(error: psycopg.Error) -> ProcessorError:
+    """An error of a tool's own transaction ends the call, whatever it would mean for a question."""
+    if family_of(error.sqlstate) in {Fenced, Indeterminate}:
+        return translated(error)
+    return EffectUndone(error.sqlstate or "none")

@@ -260,7 +260,7 @@ def test_a_database_without_the_schema_is_misuse(database: str) -> None:
     """The text says what to check and quotes nothing."""
     with PostgresLedger(PostgresSettings(database)) as ledger, pytest.raises(Misuse) as refused:
         ledger.claim(CLAIM)
-    assert "migrations" in str(refused.value)
+    assert "toolcalls migrate" in str(refused.value)
     assert "req_1" not in str(refused.value)
     assert refused.value.__cause__ is None
 

@@ -1,5 +1,7 @@
 """What `toolcalls execute` tells the executor, without starting one."""
 
+import secrets
+import sys
 from pathlib import Path
 
 import pytest
@@ -7,6 +9,7 @@ from typer.testing import CliRunner
 
 from processor import app
 from processor.cli.main import build_app
+from processor.core.errors import Misuse
 from processor.executor import host
 
 TOOLS = '''
@@ -76,3 +79,40 @@ def test_a_lease_margin_outside_its_range_is_refused(
     """Nothing starts; what is no number of seconds is refused like what is too small."""
     assert execute(tools, "--lease-margin-s", wrong)[0] != 0
     assert started == []
+
+
+def test_an_empty_slot_is_refused(started: list[host.HostSettings], tools: str) -> None:
+    """It would make every process the same member, or none a static one."""
+    result = CliRunner().invoke(
+        build_app(),
+        ["execute", "--tools", tools, "--kafka-bootstrap", "h:1", "--slot", ""],
+        env={"TOOLCALLS_DATABASE_URL": "postgresql://127.0.0.1:1/none"},
+    )
+    assert isinstance(result.exception, Misuse)
+    assert "--slot is empty" in str(result.exception)
+    assert started == []
+
+
+def test_a_module_in_the_current_directory_is_found_or_its_file_is_proposed(
+    started: list[host.HostSettings], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As `python -m` would find it."""
+    name = f"tools_{secrets.token_hex(4)}"
+    (tmp_path / f"{name}.py").write_text(TOOLS)
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    monkeypatch.chdir(tmp_path)
+    assert execute(name)[0] == 0
+    assert len(started) == 1
+    result = CliRunner().invoke(
+        build_app(),
+        ["execute", "--tools", f"{name}_not", "--kafka-bootstrap", "h:1"],
+        env={"TOOLCALLS_DATABASE_URL": "postgresql://127.0.0.1:1/none"},
+    )
+    assert f"--tools {name}_not.py" in str(result.exception)
+
+
+def test_the_drain_time_comes_from_its_option(started: list[host.HostSettings], tools: str) -> None:
+    """Thirty seconds unless told."""
+    assert execute(tools)[0] == 0
+    assert execute(tools, "--drain-s", "1.5")[0] == 0
+    assert [settings.worker.drain_s for settings in started] == [30.0, 1.5]

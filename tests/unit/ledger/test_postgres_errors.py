@@ -10,7 +10,8 @@ from processor.core.errors import (
     ProcessorError,
     Transient,
 )
-from processor.ledger.postgres import PostgresLedger, PostgresSettings, family_of
+from processor.ledger.postgres import PostgresLedger, PostgresSettings
+from processor.ledger.sqlstates import family_of
 
 
 @pytest.mark.parametrize(
