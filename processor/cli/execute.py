@@ -2,7 +2,6 @@
 
 import os
 import sys
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, NoReturn
 
 import typer
@@ -10,7 +9,6 @@ import typer
 if TYPE_CHECKING:
     from processor.executor.host import HostSettings
     from processor.executor.served import ServedTool
-    from processor.policy.catalogue import Catalogue
 
 
 def register(app: typer.Typer) -> None:
@@ -109,6 +107,7 @@ def execute(
     until_idle_s: _UntilIdle = None,
 ) -> None:
     """Run until SIGTERM or SIGINT; what runs then may end, and the rest is left to its lease."""
+    from processor.config import read_catalogue
     from processor.executor.served import serve
     from processor.executor.tools import ToolSet
     from processor.runtime.topics import TopicNames
@@ -126,7 +125,7 @@ def execute(
         drain_s=drain_s,
         until_idle_s=until_idle_s,
     )
-    rules = _catalogue(catalogue)
+    rules = read_catalogue(catalogue) if catalogue else None
     served = serve(ToolSet.from_module(tools), rules)
     _run(settings, served, rules.names() if rules else frozenset())
 
@@ -225,17 +224,3 @@ def _settings(
         threads=threads,
         per_tenant=threads,
     ).checked()
-
-
-def _catalogue(path: str | None) -> "Catalogue | None":
-    from processor.core.errors import Misuse
-    from processor.policy.catalogue import parse_catalogue
-
-    if path is None:
-        return None
-    try:
-        return parse_catalogue(Path(path).read_text(), path)
-    except OSError as e:
-        raise Misuse(f"the catalogue {path} cannot be read: {e.strerror}") from None
-    except UnicodeDecodeError:
-        raise Misuse(f"the catalogue {path} is not UTF-8") from None
