@@ -16,7 +16,12 @@ from processor.core.errors import Misuse
 from processor.core.expiry import ExpiryLimits
 from processor.core.limits import ARGUMENTS_BYTES_CEILING, FRAGMENTS_CEILING, Limits
 from processor.policy.catalogue import Catalogue, parse_catalogue
-from processor.runtime.settings import SLOT_PATTERN, CommitSettings, RuntimeSettings
+from processor.runtime.settings import (
+    EXPIRY_MARGIN_MS,
+    SLOT_PATTERN,
+    CommitSettings,
+    RuntimeSettings,
+)
 
 
 class Environment(BaseSettings):
@@ -31,7 +36,7 @@ class Environment(BaseSettings):
     slot: str = Field(default="0", pattern=SLOT_PATTERN)
     start: Literal["earliest", "latest"] | None = None
     wait_for_response: bool = False
-    commit_interval_ms: int = Field(default=100, ge=1)
+    commit_interval_ms: int = Field(default=CommitSettings().interval_ms, ge=1)
     arguments_bytes_max: int = Field(
         default=Limits().arguments_bytes_max, ge=1, le=ARGUMENTS_BYTES_CEILING
     )
@@ -40,7 +45,7 @@ class Environment(BaseSettings):
     linger_ms: int = Field(default=Limits().linger_ms, ge=1)
     call_idle_ttl_ms: int = Field(default=ExpiryLimits().idle_ttl_ms, ge=1)
     call_max_life_ms: int = Field(default=ExpiryLimits().max_life_ms, ge=1)
-    expiry_margin_ms: int = Field(default=10_000, ge=0)
+    expiry_margin_ms: int = Field(default=EXPIRY_MARGIN_MS, ge=0)
     catalogue: str | None = None
     crash_at: str | None = None
     allow_crash_points: bool = False

@@ -20,6 +20,8 @@ Start = Literal["earliest", "latest"]
 
 #: A slot has no hyphen, so that `<group>-<slot>` belongs to one group and one slot only.
 SLOT_PATTERN: Final = r"^[A-Za-z0-9._]+$"
+#: How far the wall clock may be ahead of the broker's before it counts on an idle partition.
+EXPIRY_MARGIN_MS: Final = 10_000
 #: Client settings that the exactly-once loop owns; changing one breaks a promise.
 OWNED_CLIENT_SETTINGS: Final = frozenset(
     {
@@ -67,8 +69,7 @@ class RuntimeSettings:
     commit: CommitSettings = field(default_factory=CommitSettings)
     limits: Limits = field(default_factory=Limits)
     expiry: ExpiryLimits = field(default_factory=ExpiryLimits)
-    #: How far the wall clock may be ahead of the broker's before it counts on an idle partition.
-    expiry_margin_ms: int = 10_000
+    expiry_margin_ms: int = EXPIRY_MARGIN_MS
     client: Mapping[str, str] = field(default_factory=dict[str, str])
 
     @property
