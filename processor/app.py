@@ -6,9 +6,11 @@ import time
 from collections.abc import Callable, Iterable
 from types import FrameType
 
+from processor.core.assembly import Assembly
 from processor.core.gate import NoCatalogue, Rules
 from processor.core.terms import Terms
 from processor.runtime.absorb import Absorber
+from processor.runtime.assembling import Assembling
 from processor.runtime.committer import Committer
 from processor.runtime.crash_points import CrashPoint, never_crash
 from processor.runtime.expirer import Expirer
@@ -59,7 +61,7 @@ def build_assembler(
     rules: Rules | None = None,
     previous: Iterable[Rules] = (),
     crash_point: CrashPoint = never_crash,
-) -> Worker:
+) -> Worker[Assembly]:
     """Make the clients and the loop of one assembler process; nothing is consumed yet.
 
     `previous` are catalogues under which calls may still be open.
@@ -78,6 +80,20 @@ def build_assembler(
         settings.events_topic,
         dead_letter_bytes_max=dead_letter_bytes(admin.describe_topic(topics.deadletter).settings),
     )
+    assembling = Assembling(
+        settings.events_topic,
+        Absorber(
+            writer,
+            value_bytes_max=settings.value_bytes_max,
+            fragments_max=settings.limits.fragments_max,
+        ),
+        KnownTerms(
+            Terms(settings.limits, rules or NoCatalogue(), settings.wait_for_response), previous
+        ),
+        Expirer(
+            settings.events_topic, settings.expiry, wall_ms, margin_ms=settings.expiry_margin_ms
+        ),
+    )
     return Worker(
         settings,
         make_consumer(settings, client_errors),
@@ -87,19 +103,9 @@ def build_assembler(
             timeout_s=settings.commit.transaction_timeout_ms / 1000,
             clock=time.monotonic,
         ),
-        Absorber(
-            writer,
-            value_bytes_max=settings.value_bytes_max,
-            fragments_max=settings.limits.fragments_max,
-        ),
-        KnownTerms(
-            Terms(settings.limits, rules or NoCatalogue(), settings.wait_for_response), previous
-        ),
+        assembling,
         TopicFacts(description.topic_id, description.partitions),
         client_errors,
-        Expirer(
-            settings.events_topic, settings.expiry, wall_ms, margin_ms=settings.expiry_margin_ms
-        ),
         OwnershipWatch(
             KafkaGroupView(settings),
             settings.slot,
@@ -122,7 +128,7 @@ def relax_collector() -> None:
     gc.set_threshold(100_000, 50, 1_000)
 
 
-def run_assembler(worker: Worker, should_stop: Callable[[], bool]) -> None:
+def run_assembler(worker: Worker[Assembly], should_stop: Callable[[], bool]) -> None:
     """Run one assembler process until it is asked to stop.
 
     Raises: a `ProcessorError` whose class decides the exit code.

@@ -126,6 +126,11 @@ class Assembly:
         self._spans = Spans()
         self._prior_ms = log_time_ms
 
+    @property
+    def version(self) -> int:
+        """Version of the rules of this file."""
+        return FOLD_VERSION
+
     def adopt(self, terms: Terms) -> None:
         """Decide by `terms` from the next record on; what is open keeps its buffer's bound."""
         self.limits = terms.limits.checked()

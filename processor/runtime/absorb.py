@@ -12,6 +12,7 @@ from collections.abc import Mapping, Sequence
 from typing import Final, Protocol
 
 from processor.codec.records import DELTA_PREFIX, Undecodable, decode_event
+from processor.core.assembly import Assembly
 from processor.core.call import State
 from processor.core.outcomes import Outcome
 from processor.runtime.outbox import Headers, Outbox, OutputRecord
@@ -83,7 +84,7 @@ class Absorber:
         self.output_bytes_count = 0
 
     def absorb(
-        self, messages: Sequence[Message], tasks: Mapping[int, Task], outbox: Outbox
+        self, messages: Sequence[Message], tasks: Mapping[int, Task[Assembly]], outbox: Outbox
     ) -> None:
         """Apply `messages` in order. Those of a partition that is not owned any more are dropped.
 
@@ -117,9 +118,9 @@ class Absorber:
             return self._writer.dead_letter(message, outcome)
         return self._writer.outcome(outcome, message)
 
-    def _run(self, messages: Sequence[Message], at: int, task: Task, said: Said) -> int:
+    def _run(self, messages: Sequence[Message], at: int, task: Task[Assembly], said: Said) -> int:
         """Apply the messages from `at` on that belong to `task`; return where another begins."""
-        assembly, partition = task.assembly, task.partition
+        assembly, partition = task.fold, task.partition
         tracked, heads = assembly.calls.get, self._heads
         from_bytes, opened, seq_max = int.from_bytes, State.OPEN, len(heads) - 1
         log_time_ms = assembly.log_time_ms
@@ -165,7 +166,7 @@ class Absorber:
         return at
 
     def _run_until_change(
-        self, messages: Sequence[Message], at: int, task: Task, said: Said
+        self, messages: Sequence[Message], at: int, task: Task[Assembly], said: Said
     ) -> int:
         """One record at a time while former terms decide, so that the change falls exactly."""
         message = messages[at]
@@ -176,19 +177,19 @@ class Absorber:
             task.decide(task.next_offset)
         return at + 1
 
-    def _slowly(self, message: Message, task: Task, said: Said) -> None:
+    def _slowly(self, message: Message, task: Task[Assembly], said: Said) -> None:
         """Any record through the codec and the table of transitions."""
         offset, value = message.offset(), message.value()
         muted = offset < task.mute_below
         try:
             event = decode_event(message.key(), value, value_bytes_max=self._value_bytes_max)
         except Undecodable as refusal:
-            task.assembly.advance(message.timestamp()[1])
+            task.fold.advance(message.timestamp()[1])
             if not muted:
                 said.append((message, refusal))
             return
         key = message.key() or b""  # the codec refuses a null key
-        outcome = task.assembly.apply(key, event, offset, message.timestamp()[1])
+        outcome = task.fold.apply(key, event, offset, message.timestamp()[1])
         if outcome is not None and not muted:
             said.append((message, outcome))
 

@@ -12,6 +12,7 @@ from collections.abc import Callable, Mapping
 
 from processor.codec.headers import cloudevents_headers
 from processor.codec.records import encode_event
+from processor.core.assembly import Assembly
 from processor.core.events import SEQ_NONE, CallExpired, StreamEvent
 from processor.core.expiry import ExpiryLimits, due
 from processor.runtime.outbox import Outbox, OutputRecord
@@ -41,7 +42,7 @@ class Expirer:
         self._margin_ms = margin_ms
         self._asked: dict[tuple[int, bytes], CallExpired] = {}
 
-    def append_due(self, tasks: Mapping[int, Task], outbox: Outbox) -> int:
+    def append_due(self, tasks: Mapping[int, Task[Assembly]], outbox: Outbox) -> int:
         """Append what is due to `outbox`; returns how many events. Cost: linear in tracked keys."""
         wall_ms = self._wall_ms() - self._margin_ms
         asked: dict[tuple[int, bytes], CallExpired] = {}
@@ -49,8 +50,8 @@ class Expirer:
         for task in tasks.values():
             if task.restoring:
                 continue
-            time_ms = max(task.assembly.log_time_ms, wall_ms)
-            for key, event in due(task.assembly, time_ms, self._limits):
+            time_ms = max(task.fold.log_time_ms, wall_ms)
+            for key, event in due(task.fold, time_ms, self._limits):
                 place = (task.partition, key)
                 if self._asked.get(place) == event:
                     asked[place] = event

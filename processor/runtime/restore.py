@@ -9,7 +9,6 @@ Rules:
 from typing import Final, Literal
 
 from processor.core._record import record
-from processor.core.assembly import FOLD_VERSION
 from processor.core.terms import TermsMark
 from processor.runtime.errors import RestoreRefused
 from processor.runtime.offset_metadata import MetadataError, OffsetMetadata, decode_metadata
@@ -63,6 +62,7 @@ def plan_start(
     committed: Committed,
     ends: LogEnds,
     facts: TopicFacts,
+    fold_version: int,
     terms: TermsMark,
     *,
     start: Literal["earliest", "latest"] | None,
@@ -84,7 +84,7 @@ def plan_start(
             f"metadata_unreadable: {where} has committed offset {committed.offset} with metadata"
             f" that is not ours: {e}. Another application uses this group id; choose another one"
         ) from e
-    _check_topic(where, metadata, facts)
+    _check_topic(where, metadata, facts, fold_version)
     _check_range(where, metadata, committed.offset, ends)
     since, former = _plan_terms(where, metadata, committed.offset, terms)
     return StartAt(metadata.low, committed.offset, metadata.log_time_ms, "restored", since, former)
@@ -132,11 +132,13 @@ def _reset_by_hand(
     return StartAt(committed.offset, committed.offset, -1, "accepted_reset", committed.offset)
 
 
-def _check_topic(where: str, metadata: OffsetMetadata, facts: TopicFacts) -> None:
-    if metadata.fold != FOLD_VERSION:
+def _check_topic(
+    where: str, metadata: OffsetMetadata, facts: TopicFacts, fold_version: int
+) -> None:
+    if metadata.fold != fold_version:
         raise RestoreRefused(
             f"fold_version: {where} was committed by fold version {metadata.fold}, this program has"
-            f" {FOLD_VERSION}. Run the release that wrote it, or one that knows both"
+            f" {fold_version}. Run the release that wrote it, or one that knows both"
         )
     if metadata.topic_id != facts.topic_id:
         raise RestoreRefused(

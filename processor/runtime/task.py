@@ -8,17 +8,39 @@ Rules:
     Below `since` the fold decides by the terms of that time, from there on by today's.
 """
 
-from processor.core.assembly import FOLD_VERSION, Assembly
+from typing import Generic, Protocol, TypeVar
+
+from processor.core.low_water import LowWater
 from processor.core.terms import Terms
 from processor.runtime.offset_metadata import OffsetMetadata
 
 
-class Task:
+class Fold(Protocol):
+    """What a partition's records are folded into, as far as the loop must know."""
+
+    @property
+    def version(self) -> int:
+        """Version of the fold's rules; it travels in the offset metadata."""
+        ...
+
+    def adopt(self, terms: Terms) -> None:
+        """Decide by `terms` from the next record on."""
+        ...
+
+    def low_water(self, next_offset: int) -> LowWater:
+        """Where a restart after committing `next_offset` must begin to read."""
+        ...
+
+
+F = TypeVar("F", bound=Fold)
+
+
+class Task(Generic[F]):
     """State of one assigned partition. Offsets are the topic's; `next_offset` is the next to read."""
 
     __slots__ = (
-        "assembly",
         "committed_offset",
+        "fold",
         "former",
         "mute_below",
         "next_offset",
@@ -32,7 +54,7 @@ class Task:
     def __init__(
         self,
         partition: int,
-        assembly: Assembly,
+        fold: F,
         *,
         start_offset: int,
         mute_below: int,
@@ -44,7 +66,7 @@ class Task:
         former: Terms | None = None,
     ) -> None:
         self.partition = partition
-        self.assembly = assembly
+        self.fold = fold
         self.next_offset = start_offset
         self.mute_below = mute_below
         #: What the group last committed for us; None before the first commit of a fresh group.
@@ -74,13 +96,13 @@ class Task:
     def decide(self, offset: int) -> None:
         """Called before the record at `offset` is decided, while a change of terms is ahead."""
         if self.former is not None and offset >= self.since:
-            self.assembly.adopt(self.terms)
+            self.fold.adopt(self.terms)
 
     def metadata(self) -> OffsetMetadata:
         """What must be committed together with `next_offset`."""
-        low = self.assembly.low_water(self.next_offset)
+        low = self.fold.low_water(self.next_offset)
         return OffsetMetadata(
-            fold=FOLD_VERSION,
+            fold=self.fold.version,
             low=low.offset,
             log_time_ms=low.log_time_ms,
             partitions=self.partitions,

@@ -9,16 +9,15 @@ Rules:
 """
 
 from collections.abc import Callable
-from typing import Protocol, cast
+from typing import Generic, Protocol, cast
 
-from processor.core.assembly import Assembly, Place
 from processor.core.errors import InvariantViolated, ProcessorError
-from processor.runtime.absorb import Absorber
 from processor.runtime.absorb import Message as Record
 from processor.runtime.committer import Committer, Transaction
 from processor.runtime.crash_points import CrashPoint
 from processor.runtime.errors import ClientFatal, SlotFenced
-from processor.runtime.expirer import CHECK_INTERVAL_S, Expirer
+from processor.runtime.expirer import CHECK_INTERVAL_S
+from processor.runtime.folding import F, Folding
 from processor.runtime.kafka import (
     ClientErrors,
     Consumer,
@@ -28,7 +27,6 @@ from processor.runtime.kafka import (
     ending,
     ends_consumption,
 )
-from processor.runtime.known_terms import KnownTerms
 from processor.runtime.outbox import Outbox
 from processor.runtime.ownership import OwnershipWatch
 from processor.runtime.restore import Committed, LogEnds, StartAt, TopicFacts, plan_start
@@ -77,7 +75,7 @@ class Observer(Protocol):
         ...
 
 
-class Worker:
+class Worker(Generic[F]):
     """One member of the group. Build it, then `run(should_stop)`; it owns and closes its clients."""
 
     def __init__(
@@ -85,11 +83,9 @@ class Worker:
         settings: RuntimeSettings,
         consumer: Consumer,
         committer: Committer,
-        absorber: Absorber,
-        terms: KnownTerms,
+        folding: Folding[F],
         facts: TopicFacts,
         client_errors: ClientErrors,
-        expirer: Expirer,
         watch: OwnershipWatch,
         observer: Observer,
         clock: Clock,
@@ -98,16 +94,14 @@ class Worker:
         self._settings = settings
         self._consumer = consumer
         self._committer = committer
-        self._absorber = absorber
-        self._terms = terms
+        self._folding = folding
         self._facts = facts
         self._client_errors = client_errors
-        self._expirer = expirer
         self._watch = watch
         self._observer = observer
         self._clock = clock
         self._crash_point = crash_point
-        self._tasks: dict[int, Task] = {}
+        self._tasks: dict[int, Task[F]] = {}
         self._outbox: Outbox = []
         self._failure: ProcessorError | None = None
         self._commit_due_s: float | None = None
@@ -119,7 +113,7 @@ class Worker:
     @property
     def events_count(self) -> int:
         """Records absorbed so far, re-folded ones included."""
-        return self._absorber.events_count
+        return self._folding.events_count
 
     @property
     def ready(self) -> bool:
@@ -156,7 +150,7 @@ class Worker:
         if messages:
             restoring = [task for task in self._tasks.values() if task.restoring]
             records = cast("list[Record]", messages)  # errors were taken out, so offsets are there
-            self._absorber.absorb(records, self._tasks, self._outbox)
+            self._folding.absorb(records, self._tasks, self._outbox)
             self._crash_point("after_fold")
             for task in restoring:
                 self._note_restore(task)
@@ -170,7 +164,7 @@ class Worker:
 
     def _append_expiries(self) -> None:
         self._expiry_due_s = self._clock() + CHECK_INTERVAL_S
-        if self._expirer.append_due(self._tasks, self._outbox) and self._commit_due_s is None:
+        if self._folding.append_due(self._tasks, self._outbox) and self._commit_due_s is None:
             self._commit_due_s = self._clock()
 
     def _consume(self) -> list[Message]:
@@ -215,7 +209,7 @@ class Worker:
         if self._commit_due_s is None:
             return False
         commit = self._settings.commit
-        output_bytes = self._absorber.output_bytes_count - self._committed_bytes_count
+        output_bytes = self._folding.output_bytes_count - self._committed_bytes_count
         full = (
             self._uncommitted_count >= commit.records_max
             or len(self._outbox) >= commit.outputs_max
@@ -229,7 +223,7 @@ class Worker:
         """Hand everything folded so far to the committer; waits while one is in flight."""
         self._commit_due_s = None
         self._uncommitted_count = 0
-        self._committed_bytes_count = self._absorber.output_bytes_count
+        self._committed_bytes_count = self._folding.output_bytes_count
         # An expiry may be all that there is: then a position is committed again unchanged, since a
         # transaction without an owned offset would not be fenced by the group.
         wanted = [task for task in self._tasks.values() if task.dirty or self._outbox]
@@ -281,39 +275,19 @@ class Worker:
             Committed(topic, partition, committed.offset, committed.metadata or ""),
             LogEnds(first, last),
             self._facts,
-            self._terms.today.mark,
+            self._folding.version,
+            self._folding.mark,
             start=self._settings.start,
             accept_reset=self._settings.accept_reset,
         )
-        restored = plan.origin == "restored"
-        former = None if plan.former is None else self._terms.known(plan.former)
-        at_first = former or self._terms.today
-        assembly = Assembly(
-            Place(topic, partition),
-            at_first.limits,
-            at_first.rules,
-            wait_for_response=at_first.wait_for_response,
-            log_time_ms=plan.log_time_ms,
-        )
-        self._tasks[partition] = Task(
-            partition,
-            assembly,
-            start_offset=plan.offset,
-            mute_below=plan.mute_below,
-            committed_offset=plan.mute_below if restored else None,
-            topic_id=self._facts.topic_id,
-            partitions=self._facts.partitions,
-            terms=self._terms.today,
-            since=plan.since,
-            former=former,
-        )
-        if not restored:
+        self._tasks[partition] = self._folding.begin(partition, plan, self._facts)
+        if plan.origin != "restored":
             # The chosen start is committed at once: from now on a missing offset is an anomaly.
             self._commit_due_s = self._clock()
         self._observer.assigned(partition, plan)
         return TopicPartition(topic, partition, plan.offset)
 
-    def _note_restore(self, task: Task) -> None:
+    def _note_restore(self, task: Task[F]) -> None:
         if task.restoring:
             self._crash_point("mid_restore")
         else:

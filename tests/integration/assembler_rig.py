@@ -303,7 +303,7 @@ class Rig:
         described = KafkaAdmin(self.bootstrap).describe_topic(self.topics.deadletter)
         return dead_letter_bytes(described.settings)
 
-    def fold(self) -> tuple[dict[int, Task], Outbox]:
+    def fold(self) -> tuple[dict[int, Task[Assembly]], Outbox]:
         """A pure fold over the whole events topic, without any group: its tasks and outputs."""
         settings = RuntimeSettings(self.bootstrap, self.topics.events)
         writer = OutputWriter(

@@ -1,5 +1,7 @@
 """Where a partition is taken over, and what is refused instead of guessed."""
 
+from typing import Literal
+
 import pytest
 
 from processor.core.assembly import FOLD_VERSION
@@ -45,21 +47,28 @@ def committed(offset: int, text: str) -> Committed:
 
 def test_restore_reads_from_low_and_mutes_below_the_committed_offset() -> None:
     """The re-fold begins at `low`; outputs count from the committed offset on."""
-    plan = plan_start(committed(50, metadata()), ENDS, FACTS, TERMS, start=None, accept_reset=False)
+    plan = plan_start(
+        committed(50, metadata()), ENDS, FACTS, FOLD_VERSION, TERMS, start=None, accept_reset=False
+    )
     assert plan == StartAt(40, 50, 7, "restored", 20)
 
 
 def test_a_fresh_group_starts_where_it_was_told() -> None:
     """`earliest` is the log's first offset, `latest` its next one."""
     nothing = committed(NO_OFFSET, "")
-    for start, offset in (("earliest", 10), ("latest", 100)):
-        plan = plan_start(nothing, ENDS, FACTS, TERMS, start=start, accept_reset=False)  # type: ignore[arg-type]  # loop over literals
+    cases: list[tuple[Literal["earliest", "latest"], int]] = [("earliest", 10), ("latest", 100)]
+    for start, offset in cases:
+        plan = plan_start(
+            nothing, ENDS, FACTS, FOLD_VERSION, TERMS, start=start, accept_reset=False
+        )
         assert plan == StartAt(offset, offset, -1, "fresh", offset)
 
 
 def test_an_accepted_reset_starts_at_the_offset_set_by_hand() -> None:
     """With --accept-reset the position is taken, and nothing below it is known."""
-    plan = plan_start(committed(50, ""), ENDS, FACTS, TERMS, start=None, accept_reset=True)
+    plan = plan_start(
+        committed(50, ""), ENDS, FACTS, FOLD_VERSION, TERMS, start=None, accept_reset=True
+    )
     assert plan == StartAt(50, 50, -1, "accepted_reset", 50)
 
 
@@ -83,7 +92,9 @@ def test_a_position_that_does_not_fit_is_refused_by_name(
 ) -> None:
     """Every refusal names its code, the place, and what to do."""
     with pytest.raises(RestoreRefused) as caught:
-        plan_start(position, ends, FACTS, TERMS, start=None, accept_reset=accept_reset)
+        plan_start(
+            position, ends, FACTS, FOLD_VERSION, TERMS, start=None, accept_reset=accept_reset
+        )
     assert str(caught.value).startswith(f"{code}: events[1]") or "events[1]" in str(caught.value)
     assert str(caught.value).startswith(code)
 
@@ -94,6 +105,7 @@ def test_low_at_the_committed_offset_needs_no_older_record() -> None:
         committed(50, metadata(low=50)),
         LogEnds(50, 50),
         FACTS,
+        FOLD_VERSION,
         TERMS,
         start=None,
         accept_reset=False,
@@ -121,21 +133,27 @@ def test_metadata_survives_its_round_trip_and_stays_small() -> None:
 
 def test_changed_terms_decide_from_the_committed_offset_on() -> None:
     """What was decided before is folded again by the terms of that time."""
-    plan = plan_start(committed(50, metadata()), ENDS, FACTS, OTHER, start=None, accept_reset=False)
+    plan = plan_start(
+        committed(50, metadata()), ENDS, FACTS, FOLD_VERSION, OTHER, start=None, accept_reset=False
+    )
     assert (plan.since, plan.former) == (50, TERMS)
 
 
 def test_former_terms_stay_needed_until_low_has_passed_their_end() -> None:
     """A second restart under the same terms still folds the older part by the former ones."""
     text = metadata(terms=OTHER, since=45, former=TERMS)
-    plan = plan_start(committed(50, text), ENDS, FACTS, OTHER, start=None, accept_reset=False)
+    plan = plan_start(
+        committed(50, text), ENDS, FACTS, FOLD_VERSION, OTHER, start=None, accept_reset=False
+    )
     assert (plan.since, plan.former) == (45, TERMS)
 
 
 def test_terms_may_change_freely_when_no_call_is_open() -> None:
     """With `low` at the committed offset nothing is folded again."""
     text = metadata(low=50)
-    plan = plan_start(committed(50, text), ENDS, FACTS, OTHER, start=None, accept_reset=False)
+    plan = plan_start(
+        committed(50, text), ENDS, FACTS, FOLD_VERSION, OTHER, start=None, accept_reset=False
+    )
     assert (plan.since, plan.former) == (50, None)
 
 
@@ -144,7 +162,9 @@ def test_a_second_change_of_terms_waits_for_the_first() -> None:
     third = TermsMark(None, Limits(), wait_for_response=True)
     text = metadata(terms=OTHER, since=45, former=TERMS)
     with pytest.raises(RestoreRefused, match="terms_changed_twice"):
-        plan_start(committed(50, text), ENDS, FACTS, third, start=None, accept_reset=False)
+        plan_start(
+            committed(50, text), ENDS, FACTS, FOLD_VERSION, third, start=None, accept_reset=False
+        )
 
 
 def test_a_catalogue_that_was_not_given_is_refused_by_its_digest() -> None:

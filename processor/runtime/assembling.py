@@ -1,0 +1,76 @@
+"""The assembler's folding: events of calls into completed and rejected ones."""
+
+from collections.abc import Mapping, Sequence
+
+from processor.core.assembly import FOLD_VERSION, Assembly, Place
+from processor.core.terms import TermsMark
+from processor.runtime.absorb import Absorber, Message
+from processor.runtime.expirer import Expirer
+from processor.runtime.known_terms import KnownTerms
+from processor.runtime.outbox import Outbox
+from processor.runtime.restore import StartAt, TopicFacts
+from processor.runtime.task import Task
+
+
+class Assembling:
+    """The `Folding` of the events topic."""
+
+    def __init__(self, topic: str, absorber: Absorber, terms: KnownTerms, expirer: Expirer) -> None:
+        self._topic = topic
+        self._absorber = absorber
+        self._terms = terms
+        self._expirer = expirer
+
+    @property
+    def version(self) -> int:
+        """Version of the fold's rules."""
+        return FOLD_VERSION
+
+    @property
+    def mark(self) -> TermsMark:
+        """Today's terms, as a commit names them."""
+        return self._terms.today.mark
+
+    @property
+    def events_count(self) -> int:
+        """Records folded so far, re-folded ones included."""
+        return self._absorber.events_count
+
+    @property
+    def output_bytes_count(self) -> int:
+        """Bytes of the outputs written so far."""
+        return self._absorber.output_bytes_count
+
+    def begin(self, partition: int, plan: StartAt, facts: TopicFacts) -> Task[Assembly]:
+        """The task of a partition that was just taken over. Raises: `RestoreRefused`."""
+        former = None if plan.former is None else self._terms.known(plan.former)
+        at_first = former or self._terms.today
+        fold = Assembly(
+            Place(self._topic, partition),
+            at_first.limits,
+            at_first.rules,
+            wait_for_response=at_first.wait_for_response,
+            log_time_ms=plan.log_time_ms,
+        )
+        return Task(
+            partition,
+            fold,
+            start_offset=plan.offset,
+            mute_below=plan.mute_below,
+            committed_offset=plan.mute_below if plan.origin == "restored" else None,
+            topic_id=facts.topic_id,
+            partitions=facts.partitions,
+            terms=self._terms.today,
+            since=plan.since,
+            former=former,
+        )
+
+    def absorb(
+        self, messages: Sequence[Message], tasks: Mapping[int, Task[Assembly]], outbox: Outbox
+    ) -> None:
+        """Apply `messages` in order."""
+        self._absorber.absorb(messages, tasks, outbox)
+
+    def append_due(self, tasks: Mapping[int, Task[Assembly]], outbox: Outbox) -> int:
+        """Append the expiries that are due."""
+        return self._expirer.append_due(tasks, outbox)
