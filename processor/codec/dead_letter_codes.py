@@ -20,6 +20,14 @@ DeadLetterCode = Literal[
     "malformed_avro",
     "malformed_json",
     "invalid_field",
+    "chunk_gap",
+    "chunk_conflict",
+    "missing_first_chunk",
+    "envelope_changed",
+    "too_many_chunks",
+    "too_many_responses",
+    "unknown_dialect",
+    "not_that_dialect",
 ]
 DEAD_LETTER_CODES: Final[frozenset[str]] = frozenset(get_args(DeadLetterCode))
 

@@ -24,12 +24,13 @@ from processor.dialects.fields import (
     Chunk,
     Malformed,
     id_or_none,
+    name_or_none,
     number_or_none,
     object_or_none,
     text_or_none,
     vendor_word,
 )
-from processor.dialects.usage import CounterNames, counters
+from processor.dialects.usage import CounterNames
 
 _OUTCOME_OF_STOP: Final[dict[str, ResponseOutcome]] = {
     "tool_use": "completed",
@@ -109,7 +110,7 @@ class AnthropicAdapter:
         if kind is None:
             raise Malformed
         if kind == "tool_use":
-            call_id, tool = id_or_none(of, "id"), text_or_none(of, "name")
+            call_id, tool = id_or_none(of, "id"), name_or_none(of, "name")
             self._blocks.start_call(index, call_id, tool, of.get("input"))
             return
         if kind == "fallback":
@@ -144,7 +145,7 @@ class AnthropicAdapter:
     def _see_usage(self, of: Chunk) -> None:
         usage = object_or_none(of, "usage")
         if usage is not None:
-            self._calls.counters.update(counters(usage))
+            self._calls.see_usage(usage)
 
     HANDLERS: ClassVar[dict[str, Callable[["AnthropicAdapter", Chunk], None]]] = {
         "message_start": _message_start,

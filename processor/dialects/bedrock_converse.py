@@ -22,12 +22,13 @@ from processor.dialects.fields import (
     Chunk,
     Malformed,
     id_or_none,
+    name_or_none,
     number_or_none,
     object_or_none,
     text_or_none,
     vendor_word,
 )
-from processor.dialects.usage import CounterNames, counters
+from processor.dialects.usage import CounterNames
 
 _OUTCOME_OF_STOP: Final[dict[str, ResponseOutcome]] = {
     "tool_use": "completed",
@@ -110,7 +111,7 @@ class BedrockAdapter:
         self._blocks.start_call(
             index,
             id_or_none(tool, "toolUseId"),
-            text_or_none(tool, "name"),
+            name_or_none(tool, "name"),
             tool.get("input"),
             refusal=None if kind is None else "unsupported_call_type",
         )
@@ -140,7 +141,7 @@ class BedrockAdapter:
     def _metadata(self, payload: Chunk) -> None:
         usage = object_or_none(payload, "usage")
         if usage is not None:
-            self._calls.counters.update(counters(usage))
+            self._calls.see_usage(usage)
         if self._blocks.has_stop_reason:
             self._blocks.end("stream_ended", is_clean=True)
 

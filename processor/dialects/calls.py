@@ -27,8 +27,9 @@ from processor.core.events import (
 from processor.core.identity import CallKey, IdentityError, call_key, checked_id
 from processor.core.limits import ARGUMENTS_BYTES_CEILING
 from processor.dialects.adapter import TooManyCalls
-from processor.dialects.fields import Malformed, is_name
+from processor.dialects.fields import Chunk, Malformed, is_name
 from processor.dialects.surrogates import SurrogateJoiner, Unpaired, encode_whole
+from processor.dialects.usage import COUNTERS_MAX, counters
 
 #: Calls of one response; more are no plan of a model but a fault.
 CALLS_MAX: Final = 1_000
@@ -48,11 +49,15 @@ class KeyedEvent(NamedTuple):
 
 @record
 class Origin:
-    """What is known of a response before its first chunk. Ids are checked by the maker."""
+    """What is known of a response before its first chunk. Ids are checked by the maker.
+
+    `response_id` names the response when the wire does not.
+    """
 
     tenant: str
     request_id: str
     dialect: str
+    response_id: str = NO_ID
 
 
 _State = Literal["held", "open", "aborted", "ended"]
@@ -110,7 +115,8 @@ class CallSlot:
             owner = self._calls.owner(call_id)
             if owner is not None:
                 owner.abort("identity_conflict")
-                self._drop()
+                if self._key is None:
+                    self._drop()
                 return
             self.call_id = call_id
             self._calls.claim(call_id, self)
@@ -211,7 +217,7 @@ class CallSlot:
         return key is not None and (named or tool is None)
 
     def _drop(self) -> None:
-        """Never appear: the key is another call's."""
+        """Never appear: the key is another call's. One that has appeared has a key, and an end."""
         self._let_go()
         self._leave("ended")
 
@@ -244,6 +250,7 @@ class Calls:
         self.slots: list[CallSlot] = []
         #: Those of them that nothing has refused or ended.
         self.alive: dict[CallSlot, None] = {}
+        #: As far as they came; at most `COUNTERS_MAX` names.
         self.counters: dict[str, int] = {}
         self._current_id: str | None = None
         self._keyed_without_id = False
@@ -268,6 +275,12 @@ class Calls:
         if self.model is None and isinstance(model, str) and is_name(model):
             self.model = model
 
+    def see_usage(self, usage: Chunk) -> None:
+        """Take the counters of a usage object; of the response's names the first ones are kept."""
+        for name, value in counters(usage).items():
+            if name in self.counters or len(self.counters) < COUNTERS_MAX:
+                self.counters[name] = value
+
     def see_response_id(self, response_id: str | None) -> None:
         """Bind the response id. Another one later refuses what is open and what still begins.
 
@@ -291,8 +304,9 @@ class Calls:
         if self._current_id is None:
             self._keyed_without_id = True
         origin = self.origin
+        response_id = self._current_id or origin.response_id
         try:
-            return call_key(origin.tenant, origin.request_id, self._current_id or NO_ID, call_id)
+            return call_key(origin.tenant, origin.request_id, response_id, call_id)
         except IdentityError:
             return None
 
@@ -331,11 +345,14 @@ class Calls:
             slot.end(outcome, detail)
         self.ended = True
 
-    def hold(self, characters: int) -> bool:
-        """Room for a held text; False when the response holds too much already."""
+    def hold(self, characters: int, texts: int = 1) -> bool:
+        """Take room for held texts; False when the response has not that much left."""
+        is_over = self._held_characters + characters > HELD_CHARACTERS_MAX
+        if is_over or self._held_texts + texts > HELD_TEXTS_MAX:
+            return False
         self._held_characters += characters
-        self._held_texts += 1
-        return self._held_characters <= HELD_CHARACTERS_MAX and self._held_texts <= HELD_TEXTS_MAX
+        self._held_texts += texts
+        return True
 
     def let_go(self, characters: int, texts: int) -> None:
         """Give the room of held texts back."""

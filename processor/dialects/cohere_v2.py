@@ -26,12 +26,13 @@ from processor.dialects.fields import (
     Chunk,
     Malformed,
     id_or_none,
+    name_or_none,
     number_or_none,
     object_or_none,
     text_or_none,
     vendor_word,
 )
-from processor.dialects.usage import DEPTH_MAX, CounterNames, counters
+from processor.dialects.usage import DEPTH_MAX, CounterNames
 
 _OUTCOME_OF_FINISH: Final[dict[str, ResponseOutcome]] = {
     "TOOL_CALL": "completed",
@@ -145,7 +146,7 @@ class CohereAdapter:
             owner = self._calls.owner(call_id)
             if owner is not None:
                 owner.abort("identity_conflict")
-        elif text_or_none(function, "name") not in (None, slot.tool):
+        elif name_or_none(function, "name") not in (None, slot.tool):
             slot.abort("tool_name_conflict")
         else:
             _add(slot, function.get("arguments"))
@@ -179,7 +180,7 @@ class CohereAdapter:
         delta = object_or_none(chunk, "delta") or {}
         usage = object_or_none(delta, "usage")
         if usage is not None:
-            self._calls.counters.update(counters(_with_whole_numbers(usage, DEPTH_MAX)))
+            self._calls.see_usage(_with_whole_numbers(usage, DEPTH_MAX))
         finish = text_or_none(delta, "finish_reason")
         outcome = _OUTCOME_OF_FINISH.get(finish or "", "unknown")
         if delta.get("error"):
@@ -217,7 +218,7 @@ def _head(chunk: Chunk) -> _Head:
     return _Head(
         index=number_or_none(chunk, "index"),
         call_id=id_or_none(of, "id"),
-        tool=text_or_none(function, "name"),
+        tool=name_or_none(function, "name"),
         arguments=function.get("arguments"),
         is_supported=text_or_none(of, "type") in (None, "function"),
     )

@@ -3,14 +3,18 @@
 Rules:
     Absent is a missing field, null, or an empty text. For an id also the words that stand for
     nothing in one language or another (`null`, `None`, `undefined`).
+    What is longer than an id or a name may be is not kept: a digest stands for it, which is the
+    same for the same text, and may be no id and no name either.
     A field of another type than its dialect says is not guessed at: the whole chunk is `Malformed`.
 """
 
+import hashlib
 import re
 from collections.abc import Mapping, Sequence
 from typing import Final, TypeGuard, cast
 
 from processor.core.identity import IdentityError, checked_id
+from processor.core.limits import ID_BYTES_MAX
 
 #: Largest number that a position or a counter of the wire may have (a 32-bit integer).
 NUMBER_MAX: Final = 2**31 - 1
@@ -41,7 +45,26 @@ def text_or_none(of: Chunk, name: str) -> str | None:
 def id_or_none(of: Chunk, name: str) -> str | None:
     """As `text_or_none`; the words for nothing are absent too."""
     value = text_or_none(of, name)
-    return None if value in _WORDS_FOR_NOTHING else value
+    if value is None or value in _WORDS_FOR_NOTHING:
+        return None
+    return value if len(value) <= ID_BYTES_MAX else _stand_in(value)
+
+
+def handle_or_none(of: Chunk, name: str) -> str | None:
+    """As `text_or_none`, for a text that leads to something and may be anything."""
+    value = text_or_none(of, name)
+    return value if value is None or len(value) <= ID_BYTES_MAX else _stand_in(value)
+
+
+def name_or_none(of: Chunk, name: str) -> str | None:
+    """As `text_or_none`, for the name of a tool."""
+    value = text_or_none(of, name)
+    return value if value is None or len(value) <= NAME_BYTES_MAX else _stand_in(value)
+
+
+def _stand_in(value: str) -> str:
+    # A NUL makes it what no id and no name may be.
+    return "\0" + hashlib.sha256(value.encode("utf-8", "surrogatepass")).hexdigest()
 
 
 def number_or_none(of: Chunk, name: str) -> int | None:

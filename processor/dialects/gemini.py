@@ -26,6 +26,7 @@ from processor.dialects.fields import (
     Malformed,
     id_or_none,
     is_number,
+    name_or_none,
     number_or_none,
     object_or_none,
     objects,
@@ -34,7 +35,7 @@ from processor.dialects.fields import (
 )
 from processor.dialects.object_text import Unwritable
 from processor.dialects.partial_args import PartialArguments
-from processor.dialects.usage import CounterNames, counters
+from processor.dialects.usage import CounterNames
 from processor.dialects.whole_calls import WholeCalls, begin
 
 _OUTCOME_OF_FINISH: Final[dict[str, ResponseOutcome]] = {
@@ -155,7 +156,7 @@ class GeminiAdapter:
         calls.see_response_id(id_or_none(chunk, "responseId"))
         usage = object_or_none(chunk, "usageMetadata")
         if usage is not None:
-            calls.counters.update(counters(usage))
+            calls.see_usage(usage)
         blocked = text_or_none(object_or_none(chunk, "promptFeedback") or {}, "blockReason")
         if blocked not in _UNSPECIFIED:
             calls.end_all("content_filter", vendor_word(blocked))
@@ -249,15 +250,25 @@ class GeminiAdapter:
 
     def _add(self, candidate: _Candidate, slot: CallSlot, leaf: Chunk) -> None:
         size = sum(len(value) for value in leaf.values() if isinstance(value, str))
-        candidate.held_texts += 1
-        candidate.held_characters += size
-        if not self._calls.hold(size):
+        if not self._take_room(candidate, size, 1):
             slot.abort("too_large")
             return
+        before = candidate.partial.nodes_count
         try:
             candidate.partial.add(leaf)
         except Unwritable as e:
             slot.abort(e.reason)
+            return
+        # A step of a path that is new costs as much as a text.
+        if not self._take_room(candidate, 0, candidate.partial.nodes_count - before):
+            slot.abort("too_large")
+
+    def _take_room(self, candidate: _Candidate, characters: int, texts: int) -> bool:
+        if not self._calls.hold(characters, texts):
+            return False
+        candidate.held_characters += characters
+        candidate.held_texts += texts
+        return True
 
     def _complete(self, candidate: _Candidate, slot: CallSlot) -> None:
         """No part is to follow: what has come is the whole object."""
@@ -318,7 +329,7 @@ def _piece(of: Chunk) -> _Piece:
         raise Malformed
     return _Piece(
         call_id=id_or_none(of, "id"),
-        name=text_or_none(of, "name"),
+        name=name_or_none(of, "name"),
         arguments=of.get("args"),
         leaves=objects(of, "partialArgs"),
         goes_on=bool(goes_on),

@@ -93,7 +93,7 @@ class JsonArrayReader:
         self._is_string = False
         self._escapes = False
         self._has_more = False
-        self._pieces: list[bytes] = []
+        self._begun = bytearray()
         self._size = 0
         self._line = self._first_line = first_line
 
@@ -147,14 +147,15 @@ class JsonArrayReader:
         self._line += piece.count(b"\n")
         self._size += len(piece)
         if self._size > self._bytes_max:
-            self._pieces = []
-        elif piece:
-            self._pieces.append(piece)
+            self._begun.clear()
+        else:
+            self._begun += piece
 
     def _cut(self, frames: list[Frame]) -> None:
         """An element is whole. Nothing at all is one too, but for what closes an empty array."""
         if self._size > self._bytes_max:
             frames.append(Frame(None, self._first_line))
         elif self._size or self._depth:
-            frames.append(Frame(b"".join(self._pieces), self._first_line))
-        self._pieces, self._size = [], 0
+            frames.append(Frame(bytes(self._begun), self._first_line))
+        self._size = 0
+        self._begun.clear()

@@ -23,11 +23,11 @@ class Frame(NamedTuple):
 
 
 class LineSplitter:
-    """Cost: linear in the bytes, whatever the cuts."""
+    """Cost: linear in the bytes, in time and in memory, whatever the cuts."""
 
     def __init__(self, bytes_max: int = LINE_BYTES_MAX) -> None:
         self._bytes_max = bytes_max
-        self._pieces: list[bytes] = []
+        self._begun = bytearray()
         self._size = 0
         self._line = 0
         self._after_cr = False
@@ -54,13 +54,16 @@ class LineSplitter:
             return
         self._size += len(piece)
         if self._size > self._bytes_max:
-            self._pieces = []
+            self._begun.clear()
         else:
-            self._pieces.append(piece)
+            self._begun += piece
 
     def _end_line(self, tail: bytes) -> Frame:
         self._line += 1
+        if not self._size:
+            return Frame(tail if len(tail) <= self._bytes_max else None, self._line)
         self._keep(tail)
-        whole = b"".join(self._pieces) if self._size <= self._bytes_max else None
-        self._pieces, self._size = [], 0
+        whole = bytes(self._begun) if self._size <= self._bytes_max else None
+        self._size = 0
+        self._begun.clear()
         return Frame(whole, self._line)

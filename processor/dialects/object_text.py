@@ -4,9 +4,12 @@ Rules:
     Members in the order of the wire, no white space, characters as they are, numbers with the
     digits of the wire (the decoder keeps those of fractions; only an integer -0 becomes 0).
     Nothing is rounded, left out or put right; what is no JSON object is refused.
+    A float was read by another decoder, which may have rounded it: its value is the nearest double.
+    From 2^53 on a double no longer holds every integer, so there a float is refused.
 """
 
 import json
+import math
 from collections.abc import Mapping, Sequence
 from typing import Final, cast
 
@@ -16,6 +19,8 @@ from processor.dialects.fields import is_number
 
 #: Nested containers; twice what the assembler takes by default, and far from the end of the stack.
 DEPTH_MAX: Final = 128
+#: The first double from which on neighbouring integers are lost.
+FLOAT_INTEGER_MAX: Final = 2.0**53
 
 _CONSTANTS: Final = {None: "null", True: "true", False: "false"}
 
@@ -39,6 +44,8 @@ def number_text(value: float | jiter.LosslessFloat) -> str:
     """The digits of a number; what is not finite stays so. Raises: `Unwritable`."""
     if isinstance(value, jiter.LosslessFloat):
         return str(value)
+    if isinstance(value, float) and FLOAT_INTEGER_MAX <= abs(value) < math.inf:
+        raise Unwritable("number_out_of_range")
     try:
         return json.dumps(value)
     except ValueError:

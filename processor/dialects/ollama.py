@@ -18,13 +18,14 @@ from processor.dialects.fields import (
     Chunk,
     Malformed,
     id_or_none,
+    name_or_none,
     number_or_none,
     object_or_none,
     objects,
     text_or_none,
     vendor_word,
 )
-from processor.dialects.usage import CounterNames, counters
+from processor.dialects.usage import CounterNames
 from processor.dialects.whole_calls import WholeCalls, begin
 
 _OUTCOME_OF_REASON: Final[dict[str | None, ResponseOutcome]] = {
@@ -76,7 +77,7 @@ class OllamaAdapter:
         for entry in objects(object_or_none(chunk, "message") or {}, "tool_calls"):
             self._observe_call(entry)
         if done:
-            calls.counters.update(counters({name: chunk.get(name) for name in _COUNTERS}))
+            calls.see_usage({name: chunk.get(name) for name in _COUNTERS})
             self._end(text_or_none(chunk, "done_reason"))
 
     def damaged(self) -> None:
@@ -95,7 +96,7 @@ class OllamaAdapter:
         function = object_or_none(entry, "function")
         if function is None:
             raise Malformed
-        call_id, tool = id_or_none(entry, "id"), text_or_none(function, "name")
+        call_id, tool = id_or_none(entry, "id"), name_or_none(function, "name")
         index, arguments = number_or_none(function, "index"), function.get("arguments")
         owner = None if call_id is None else self._calls.owner(call_id)
         if owner is not None:

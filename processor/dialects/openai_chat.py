@@ -21,13 +21,14 @@ from processor.dialects.fields import (
     Chunk,
     Malformed,
     id_or_none,
+    name_or_none,
     number_or_none,
     object_or_none,
     objects,
     text_or_none,
     vendor_word,
 )
-from processor.dialects.usage import CounterNames, counters
+from processor.dialects.usage import CounterNames
 
 _OUTCOME_OF_FINISH: Final[dict[str, ResponseOutcome]] = {
     "tool_calls": "completed",
@@ -130,7 +131,7 @@ class ChatAdapter:
         calls.see_response_id(id_or_none(chunk, "id"))
         usage = object_or_none(chunk, "usage") or object_or_none(vendor, "usage")
         if usage is not None:
-            calls.counters.update(counters(usage))
+            calls.see_usage(usage)
         for choice in choices:
             self._observe_choice(choice)
 
@@ -283,7 +284,7 @@ class ChatAdapter:
 
     def _observe_legacy(self, choice: _Choice, of: Chunk) -> None:
         """The form before tool calls: one call per choice, without any id."""
-        name, arguments = text_or_none(of, "name"), _arguments(of, "arguments")
+        name, arguments = name_or_none(of, "name"), _arguments(of, "arguments")
         if name is None and arguments is None:
             return
         slot = choice.legacy
@@ -353,7 +354,7 @@ def _piece(entry: Chunk) -> _Piece:
     return _Piece(
         index=number_or_none(entry, "index"),
         call_id=id_or_none(entry, "id"),
-        name=text_or_none(body, "name"),
+        name=name_or_none(body, "name"),
         arguments_format=arguments_format,
         arguments=_arguments(body, "input" if custom is not None else "arguments"),
         is_supported=kind in (None, "function", "custom"),

@@ -21,10 +21,12 @@ from processor.dialects.calls import Calls, CallSlot
 from processor.dialects.fields import (
     Chunk,
     Malformed,
+    handle_or_none,
     has_control,
     id_or_none,
     is_id,
     is_number,
+    name_or_none,
     number_or_none,
     object_or_none,
     objects,
@@ -32,7 +34,7 @@ from processor.dialects.fields import (
     vendor_word,
 )
 from processor.dialects.numbering import Numbering
-from processor.dialects.usage import CounterNames, counters
+from processor.dialects.usage import CounterNames
 
 #: Items that the application answers, and where their text is.
 _FORMAT_OF_ITEM: Final[dict[str, ArgumentsFormat]] = {
@@ -144,7 +146,7 @@ class ResponsesAdapter:
 
     def _item_added(self, chunk: Chunk) -> None:
         of, index = _item_of(chunk)
-        item_id = text_or_none(of, "id")
+        item_id = handle_or_none(of, "id")
         arguments_format = _FORMAT_OF_ITEM.get(str(of.get("type")))
         known = self._known(index, item_id)
         if known and self._is_repeated_head(known, of):
@@ -166,7 +168,7 @@ class ResponsesAdapter:
 
     def _is_repeated_head(self, known: list[_Item], of: Chunk) -> bool:
         slot = known[0].slot
-        told = (id_or_none(of, "call_id"), text_or_none(of, "name"))
+        told = (id_or_none(of, "call_id"), name_or_none(of, "name"))
         return len(known) == 1 and told == (slot.call_id, slot.tool)
 
     def _open(
@@ -182,13 +184,13 @@ class ResponsesAdapter:
             self._by_index[index] = item
         if item_id is not None:
             self._by_item_id[item_id] = item
-        slot.bind(id_or_none(of, "call_id"), text_or_none(of, "name"))
+        slot.bind(id_or_none(of, "call_id"), name_or_none(of, "name"))
         return item
 
     def _item_done(self, chunk: Chunk) -> None:
         of, index = _item_of(chunk)
         arguments_format = _FORMAT_OF_ITEM.get(str(of.get("type")))
-        item_id = text_or_none(of, "id")
+        item_id = handle_or_none(of, "id")
         item = self._owner(index, item_id)
         if item is None:
             if arguments_format is not None and not self._known(index, item_id):
@@ -200,8 +202,9 @@ class ResponsesAdapter:
             status = text_or_none(of, "status")
             if status == "completed" or (status is None and arguments_format == "text"):
                 self._end_item(item, of)
-            self._calls.let_go(sum(map(len, item.waiting)), len(item.waiting))
-            item.waiting = []
+        # Also of a call that is refused: what it waited with is no more another one's loss.
+        self._calls.let_go(sum(map(len, item.waiting)), len(item.waiting))
+        item.waiting = []
 
     def _end_item(self, item: _Item, of: Chunk) -> None:
         text, is_text = _copy(of, _TEXT_FIELD[item.arguments_format])
@@ -236,7 +239,7 @@ class ResponsesAdapter:
         item = self._text_owner(chunk)
         if item is None:
             return
-        if text_or_none(chunk, "name") not in (None, item.slot.tool):
+        if name_or_none(chunk, "name") not in (None, item.slot.tool):
             item.slot.abort("tool_name_conflict")
         else:
             self._wait_for_end(item, chunk)
@@ -258,7 +261,7 @@ class ResponsesAdapter:
             item.waiting.append(text)
 
     def _text_owner(self, chunk: Chunk) -> _Item | None:
-        index, item_id = number_or_none(chunk, "output_index"), text_or_none(chunk, "item_id")
+        index, item_id = number_or_none(chunk, "output_index"), handle_or_none(chunk, "item_id")
         item = self._owner(index, item_id)
         if item is None:
             return None
@@ -361,7 +364,7 @@ class ResponsesAdapter:
     def _see_usage(self, response: Chunk) -> None:
         usage = object_or_none(response, "usage")
         if usage is not None:
-            self._calls.counters.update(counters(usage))
+            self._calls.see_usage(usage)
 
     _HANDLERS: ClassVar[dict[str, Callable[["ResponsesAdapter", Chunk], None]]] = {
         "response.output_item.added": _item_added,
@@ -389,7 +392,7 @@ def _agrees(item: _Item, of: Chunk) -> bool:
     slot = item.slot
     if id_or_none(of, "call_id") not in (None, slot.call_id):
         slot.abort("identity_conflict")
-    elif text_or_none(of, "name") not in (None, slot.tool):
+    elif name_or_none(of, "name") not in (None, slot.tool):
         slot.abort("tool_name_conflict")
     return slot.is_alive
 

@@ -6,6 +6,8 @@ Rules (Vertex AI `PartialArg`: oneof of string, number, bool and null; paths of 
     A path that is not `$` and names or positions, that contradicts another one, a missing element
     and a string that still announces more when the call ends: all refuse the call.
     An empty object or array has no leaf, so there is none.
+    A number that another decoder made a float of, as Google's SDK does of every one, is written as
+    an integer when it is one: most often it was, and its value is the same.
 """
 
 import json
@@ -15,7 +17,7 @@ from typing import Final
 import jiter
 
 from processor.dialects.fields import Chunk, is_number
-from processor.dialects.object_text import DEPTH_MAX, Unwritable
+from processor.dialects.object_text import DEPTH_MAX, FLOAT_INTEGER_MAX, Unwritable
 
 _STEP: Final = re.compile(
     r"""\.([^.\[\]'"*\s\x00-\x1f]+)"""  # .name
@@ -30,6 +32,8 @@ _NULLS: Final = (None, "NULL_VALUE")
 class _Text:
     """A string that may still grow."""
 
+    __slots__ = ("goes_on", "pieces")
+
     def __init__(self) -> None:
         self.pieces: list[str] = []
         self.goes_on = True
@@ -37,6 +41,8 @@ class _Text:
 
 class _Node:
     """An object or an array that has at least one leaf. All its steps are of one kind."""
+
+    __slots__ = ("inner",)
 
     def __init__(self) -> None:
         self.inner: dict[str | int, object] = {}
@@ -47,6 +53,8 @@ class PartialArguments:
 
     def __init__(self) -> None:
         self._root = _Node()
+        #: Objects and arrays inside of the whole, which are made as paths need them.
+        self.nodes_count = 0
 
     def add(self, leaf: Chunk) -> None:
         """One leaf, or the next piece of one. Raises: `Unwritable`."""
@@ -77,7 +85,10 @@ class PartialArguments:
                 break
             if following is None:
                 return node, step
-            inner = node.inner.setdefault(step, _Node())
+            inner = node.inner.get(step)
+            if inner is None and step not in node.inner:
+                inner = node.inner[step] = _Node()
+                self.nodes_count += 1
             if not isinstance(inner, _Node):
                 break
             node = inner
@@ -132,6 +143,8 @@ def _first(leaf: Chunk, *, goes_on: bool) -> object:
     )
     if goes_on or not (is_boolean or is_null or is_numeric):
         raise Unwritable("malformed_event")
+    if isinstance(value, float) and value.is_integer() and abs(value) < FLOAT_INTEGER_MAX:
+        return int(value)
     return None if is_null else value
 
 

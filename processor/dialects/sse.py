@@ -16,7 +16,7 @@ class SseReader:
     def __init__(self, bytes_max: int = LINE_BYTES_MAX) -> None:
         self._lines = LineSplitter(bytes_max)
         self._bytes_max = bytes_max
-        self._data: list[bytes] = []
+        self._data = bytearray()
         self._size = 0
         self._first_line = 0
         self._is_overlong = False
@@ -49,17 +49,21 @@ class SseReader:
         self._size += len(value) + 1
         if self._size > self._bytes_max:
             self._is_overlong = True
-            self._data = []
+            self._data.clear()
         else:
-            self._data.append(value)
+            self._data += value
+            self._data += b"\n"
 
     def _begin(self, line: int) -> None:
         if not self._first_line:
             self._first_line = line
 
     def _dispatch(self, frames: list[Frame]) -> None:
+        if not self._first_line:
+            return
         if self._is_overlong:
             frames.append(Frame(None, self._first_line))
-        elif any(self._data):
-            frames.append(Frame(b"\n".join(self._data), self._first_line))
-        self._data, self._size, self._first_line, self._is_overlong = [], 0, 0, False
+        elif self._data.strip(b"\n"):
+            frames.append(Frame(bytes(self._data[:-1]), self._first_line))
+        self._size, self._first_line, self._is_overlong = 0, 0, False
+        self._data.clear()

@@ -26,6 +26,8 @@ from processor.dialects.wire import WireReader
 __all__ = ["DialectError", "KeyedEvent", "ResponseStream"]
 
 _DONE: Final = b"[DONE]"
+#: A whole capture given at once is read in pieces, so that its lines are not all in memory at once.
+_READ_BYTES: Final = 64 * 1024
 
 
 class DialectError(ProcessorError):
@@ -37,23 +39,32 @@ class DialectError(ProcessorError):
 class ResponseStream:
     """The model's response to one application request. Pure, not thread-safe.
 
+    `response_id` names the response when its wire does not.
+
     Raises: `Misuse` on an unknown dialect, an id that may be none, or a model that is no name.
     """
 
     def __init__(
-        self, dialect: str, *, tenant: str, request_id: str, model: str | None = None
+        self,
+        dialect: str,
+        *,
+        tenant: str,
+        request_id: str,
+        response_id: str = NO_ID,
+        model: str | None = None,
     ) -> None:
         found = dialect_named(dialect)
         try:
             checked_id("tenant", tenant)
             checked_request_id(request_id)
+            checked_id("response_id", response_id)
         except IdentityError as e:
             raise Misuse(str(e)) from None
         if model is not None and not is_name(model):
             raise Misuse("model is empty, too long or has control characters")
         self._name = dialect
         self._refusal = found.refusal
-        self._calls = Calls(Origin(tenant, request_id, dialect), model)
+        self._calls = Calls(Origin(tenant, request_id, dialect, response_id), model)
         self._adapter = found.adapter(self._calls)
         self._wire = WireReader()
         self._is_recognised = False
@@ -89,7 +100,7 @@ class ResponseStream:
         identity = (
             origin.tenant,
             origin.request_id,
-            calls.response_id or NO_ID,
+            calls.response_id or origin.response_id,
             origin.dialect,
         )
         names = self._adapter.counter_names
@@ -100,13 +111,19 @@ class ResponseStream:
         self._observe(chunk, "")
         return self._calls.take()
 
+    def observe_json(self, text: bytes) -> list[KeyedEvent]:
+        """One chunk as the text of a JSON object. Raises: `DialectError` as `observe`."""
+        self._observe_frame(Frame(text, 1))
+        return self._calls.take()
+
     def observe_bytes(self, data: bytes) -> list[KeyedEvent]:
         """Bytes as they came: server-sent events, JSON lines or a JSON array, cut anywhere.
 
         Raises: `DialectError` as `observe`, naming the line.
         """
-        for frame in self._wire.feed(data):
-            self._observe_frame(frame)
+        for start in range(0, len(data), _READ_BYTES):
+            for frame in self._wire.feed(data[start : start + _READ_BYTES]):
+                self._observe_frame(frame)
         return self._calls.take()
 
     def end(self, *, cancelled: bool = False) -> list[KeyedEvent]:

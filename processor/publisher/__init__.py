@@ -22,15 +22,24 @@ from processor.publisher.errors import (
     PublishQueueFull,
     RecordTooLarge,
     ResponseUnfinished,
+    ResultsLost,
     Undelivered,
 )
 from processor.publisher.memory import MemorySink
 from processor.publisher.publisher import Publisher, StreamPublisher
+from processor.publisher.result_inbox import CallAnswers
+from processor.publisher.result_reader import (
+    AsyncResultReader,
+    ResultReader,
+    ResultReaderSettings,
+)
 from processor.publisher.settings import PublisherSettings, SchemaIds
 
 __all__ = [
     "AsyncPublisher",
+    "AsyncResultReader",
     "AsyncStreamPublisher",
+    "CallAnswers",
     "ChunkRefused",
     "CloseReport",
     "DeliveryFailed",
@@ -44,6 +53,9 @@ __all__ = [
     "PublishingBroken",
     "RecordTooLarge",
     "ResponseUnfinished",
+    "ResultReader",
+    "ResultReaderSettings",
+    "ResultsLost",
     "SchemaIds",
     "StreamPublisher",
     "Undelivered",

@@ -46,6 +46,11 @@ class AsyncStreamPublisher:
         """The response's id, once the wire has told it."""
         return self._flow.response_id
 
+    @property
+    def call_ids(self) -> tuple[str, ...]:
+        """As `StreamPublisher.call_ids`."""
+        return self._flow.call_ids
+
     async def observe(self, chunk: object) -> None:
         """As `StreamPublisher.observe`; awaits only when the local queue is full."""
         self._flow.feed(chunk)

@@ -29,6 +29,8 @@ def read_capture(path: Path, progress: Callable[[int], object] = lambda _: None)
     try:
         with path.open("rb") as file:
             head = file.read(_PIECE_BYTES)
+            if not head:
+                raise Misuse(f"{path} is empty, so it is no captured stream")
             if head.removeprefix(_BOM).lstrip()[:1] == b"[":
                 yield from _elements(path, head, file, progress)
                 return

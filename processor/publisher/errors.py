@@ -104,6 +104,15 @@ class Undelivered(ProcessorError):
         self.request_ids = request_ids
 
 
+class ResultsLost(ProcessorError):
+    """A result reader cannot go on: make another one, and ask the ledger for what was missed."""
+
+    code = "results_lost"
+
+    def __init__(self, text: str) -> None:
+        super().__init__(f"results cannot be read any more: {text}")
+
+
 class SinkRefused(ProcessorError):
     """A sink refused one record for good; `sink_code` is the client's name of the error."""
 

@@ -105,6 +105,11 @@ class ResponseFlow:
         """The response's id, once the wire has told it."""
         return self._stream.response_id
 
+    @property
+    def call_ids(self) -> tuple[str, ...]:
+        """The calls seen so far, in the order in which they began."""
+        return tuple(key.call_id for key in self._calls)
+
     def feed(self, chunk: object) -> None:
         """Turn one chunk into records to send. Never raises; a fault ends the response here."""
         if not self._over:
@@ -121,7 +126,12 @@ class ResponseFlow:
         if not self._pending:
             return True
         with self._changed:
-            emptied = self._offer_pending()
+            try:
+                emptied = self._offer_pending()
+            except Exception as e:  # noqa: BLE001 - the model's reader must not meet a broken sink
+                self._pending.clear()
+                self._abandon(PublishingBroken(self._where, _place(e)))
+                emptied = True
         self._tell()
         return emptied
 
@@ -268,7 +278,10 @@ class ResponseFlow:
     def _abort(self, call: CallOut, reason: str) -> None:
         call.broken = True
         event = StreamEvent(call.next_seq, CallAborted(reason), self._outlet.wall_ms())
-        self._outlet.sink.offer_late(self._record(call, event))
+        try:
+            self._outlet.sink.offer_late(self._record(call, event))
+        except Exception as e:  # noqa: BLE001 - a broken sink too: the call stays open and expires
+            self._note(PublishingBroken(self._where_of(call), _place(e)))
 
     def _note(self, fault: PublishError) -> None:
         self._faults.append(fault)

@@ -47,6 +47,11 @@ class StreamPublisher:
         """The response's id, once the wire has told it."""
         return self._flow.response_id
 
+    @property
+    def call_ids(self) -> tuple[str, ...]:
+        """The calls seen so far; after the end, all calls of the response."""
+        return self._flow.call_ids
+
     def observe(self, chunk: object) -> None:
         """Publish what one chunk says: an SDK's object, a mapping, or raw bytes cut anywhere.
 

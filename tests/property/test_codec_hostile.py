@@ -7,6 +7,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+from processor.codec.chunk_records import RESPONSE_CHUNK, decode_chunk
 from processor.codec.dead_letter_codes import DEAD_LETTER_CODES
 from processor.codec.frames import single_object_frame
 from processor.codec.records import (
@@ -44,6 +45,7 @@ DECODERS: dict[str, tuple[Decode, bytes]] = {
     "CallCompleted": (decode_completed, CALL_COMPLETED.fingerprint),
     "CallRejected": (decode_rejected, CALL_REJECTED.fingerprint),
     "CallResult": (decode_result, CALL_RESULT.fingerprint),
+    "ResponseChunk": (decode_chunk, RESPONSE_CHUNK.fingerprint),
     "ResponseUsage": (decode_usage, RESPONSE_USAGE.fingerprint),
 }
 #: An array or map is announced with this many items, a text with this many bytes.

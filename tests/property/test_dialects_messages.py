@@ -1,9 +1,6 @@
 """What damage can do to a message of content blocks, and what it cannot.
 
-Neither dialect numbers its events. A fragment that is lost, repeated or swapped inside its own call
-is invisible if the rest still parses; a call whose every fragment is lost looks like one without
-arguments. It holds that a completed text is made of the call's own fragments, in the order in which
-they came, and of all of them that came before the message's end.
+Neither dialect numbers its events: `tests/fuzz/invisible.py` has the table of what that means.
 """
 
 import json
@@ -12,6 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.fuzz.invisible import possible_texts
 from tests.golden.replay import events_of, stream
 from tests.property.test_dialects_streams import CALLS, SIZES, damages, interleaved, texts
 from tests.unit.dialects.messages import ANTHROPIC, BEDROCK, WIRES, MessageWire, call_of, message
@@ -28,18 +26,17 @@ def calls_of(wire: MessageWire, sent: dict[str, list[str]]) -> list[list[Chunk]]
     return [*calls, wire.text(9), providers]
 
 
-def arrived_of(wire: MessageWire, chunks: list[Chunk]) -> dict[str, str]:
-    """What came for each call before the message's own end; Bedrock's ends by two events."""
-    came: dict[str, str] = dict.fromkeys(CALLS, "")
-    has_reason = wire is ANTHROPIC
-    for chunk in chunks:
-        has_reason = has_reason or "messageStop" in chunk
-        if chunk == wire.last() and has_reason:
+def texts_after(wire: MessageWire, chunks: list[Chunk], order: list[int]) -> dict[str, set[str]]:
+    """What each call may have when the chunks come in `order`; Bedrock's ends by two events."""
+    pieces = [piece_of(wire, chunk) for chunk in chunks]
+    said = [{CALLS[index]: text} if index < len(CALLS) else {} for index, text in pieces]
+    has_reason, seen = wire is ANTHROPIC, list[int]()
+    for at in order:
+        has_reason = has_reason or "messageStop" in chunks[at]
+        if chunks[at] == wire.last() and has_reason:
             break
-        index, text = piece_of(wire, chunk)
-        if index < len(CALLS):
-            came[CALLS[index]] += text
-    return came
+        seen.append(at)
+    return possible_texts(wire.dialect, said, seen)
 
 
 def piece_of(wire: MessageWire, chunk: Chunk) -> tuple[int, str]:
@@ -61,10 +58,10 @@ def test_a_call_completes_with_all_of_its_own_fragments_or_not_at_all(
     sent = {call_id: data.draw(texts(mark)) for call_id, mark in zip(CALLS, "abc", strict=True)}
     chunks = message(wire, *data.draw(interleaved(calls_of(wire, sent))))
     assert verdicts(wire.dialect, chunks) == {c: "".join(sent[c]) for c in CALLS}
-    arrived = [chunks[at] for at in data.draw(damages(len(chunks)))]
-    came = arrived_of(wire, arrived)
-    for call_id, verdict in verdicts(wire.dialect, arrived).items():
-        assert not verdict.startswith("{") or verdict == (came[call_id] or "{}")
+    order = data.draw(damages(len(chunks)))
+    texts_of = texts_after(wire, chunks, order)
+    for call_id, verdict in verdicts(wire.dialect, [chunks[at] for at in order]).items():
+        assert not verdict.startswith("{") or {verdict} == texts_of[call_id]
 
 
 @both
@@ -78,10 +75,9 @@ def test_only_a_damaged_fragment_changes_the_arguments_of_a_completed_call(
     chunks = message(wire, *data.draw(interleaved(calls_of(wire, sent))))
     order = data.draw(damages(len(chunks)))
     whole = {call_id: "".join(fragments) for call_id, fragments in sent.items()}
-    arrived = [chunks[at] for at in order]
-    untouched = arrived_of(wire, arrived)
-    for call_id, verdict in verdicts(wire.dialect, arrived).items():
-        if untouched.get(call_id) == whole.get(call_id):
+    texts_of = texts_after(wire, chunks, order)
+    for call_id, verdict in verdicts(wire.dialect, [chunks[at] for at in order]).items():
+        if call_id in whole and texts_of[call_id] == {whole[call_id]}:
             assert not verdict.startswith("{") or verdict == whole[call_id]
 
 

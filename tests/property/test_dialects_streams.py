@@ -1,14 +1,9 @@
 """Whatever happens to a stream on its way: cuts change nothing, losses complete nothing else.
 
-What is provable differs by dialect. Responses numbers its events, so a call that completes has
-exactly the text that was sent. So does a call that comes whole in one entry. Chat, Mistral and
-Cohere have no numbers: a fragment that is lost, repeated or swapped is invisible if the rest still
-parses. There it holds that a completed text is made of the call's own fragments, in the order in
-which they came, and of all of them that came.
+What is provable differs by dialect: `tests/fuzz/invisible.py` has the table.
 """
 
 import json
-from contextlib import suppress
 from typing import cast
 
 import pytest
@@ -18,6 +13,8 @@ from hypothesis import strategies as st
 from processor.core.outcomes import CallCompleted
 from processor.dialects.registry import DIALECTS
 from processor.dialects.stream import DialectError
+from tests.fuzz.chunks import chunks_of
+from tests.fuzz.invisible import possible_texts
 from tests.golden.replay import FIXTURES, Expected, events_of, fold, stream
 from tests.golden.test_streams import NAMES, data_of, expected_of
 from tests.unit.dialects.cohere_events import BEGIN, cohere_call, message_end
@@ -102,9 +99,10 @@ def test_a_responses_call_completes_with_its_own_text_or_not_at_all(data: st.Dat
     chunks = response(data.draw(interleaved(calls)))
     whole = {call_id: "".join(fragments) for call_id, fragments in sent.items()}
     assert verdicts("openai-responses", chunks) == whole
-    arrived = [chunks[at] for at in data.draw(damages(len(chunks)))]
-    for call_id, verdict in verdicts("openai-responses", arrived).items():
-        assert not verdict.startswith("{") or verdict == whole[call_id]
+    order = data.draw(damages(len(chunks)))
+    texts_of = possible_texts("openai-responses", [whole], order)
+    for call_id, verdict in verdicts("openai-responses", [chunks[at] for at in order]).items():
+        assert not verdict.startswith("{") or {verdict} == texts_of[call_id]
 
 
 @pytest.mark.parametrize("dialect", ["mistral", "openai-chat"])
@@ -122,14 +120,14 @@ def test_a_chat_call_completes_with_all_of_its_own_fragments_or_not_at_all(
     chunks = [*data.draw(interleaved(calls)), chat(finish="tool_calls")]
     whole = {call_id: "".join(fragments) for call_id, fragments in sent.items()}
     assert verdicts(dialect, chunks) == whole
+    said: list[dict[str, str]] = [
+        {CALLS[of["index"]]: of["function"].get("arguments", "") for of in _entries(chunk)}
+        for chunk in chunks
+    ]
     order = data.draw(damages(len(chunks)))
-    arrived = [chunks[at] for at in order]
-    came: dict[str, str] = dict.fromkeys(CALLS, "")
-    for chunk in arrived:
-        for of in _entries(chunk):
-            came[CALLS[of["index"]]] += of["function"].get("arguments", "")
-    for call_id, verdict in verdicts(dialect, arrived).items():
-        assert not verdict.startswith("{") or verdict == came[call_id]
+    texts_of = possible_texts(dialect, said, order)
+    for call_id, verdict in verdicts(dialect, [chunks[at] for at in order]).items():
+        assert not verdict.startswith("{") or {verdict} == texts_of[call_id]
 
 
 @given(data=st.data())
@@ -143,21 +141,23 @@ def test_a_cohere_call_completes_with_all_of_its_own_fragments_or_not_at_all(
     chunks = [BEGIN, *data.draw(interleaved(calls)), message_end()]
     whole = {call_id: "".join(fragments) for call_id, fragments in sent.items()}
     assert verdicts("cohere-v2", chunks) == whole
-    arrived = [chunks[at] for at in data.draw(damages(len(chunks)))]
-    came: dict[str, str] = dict.fromkeys(CALLS, "")
-    for chunk in arrived:
-        if chunk["type"] == "message-end":
-            break  # what follows the response's end is no part of it
-        if chunk["type"] == "tool-call-delta":
-            came[CALLS[cast("Expected", chunk)["index"]]] += _fragment(chunk)
+    said = [_fragment(chunk) for chunk in chunks]
+    order = data.draw(damages(len(chunks)))
+    arrived = [chunks[at] for at in order]
+    kinds = [chunk["type"] for chunk in arrived]
+    # What follows the response's end is no part of it.
+    end = kinds.index("message-end") if "message-end" in kinds else len(kinds)
+    texts_of = possible_texts("cohere-v2", said, order[:end])
     for call_id, verdict in verdicts("cohere-v2", arrived).items():
-        assert not verdict.startswith("{") or verdict == came[call_id]
+        assert not verdict.startswith("{") or {verdict} == texts_of[call_id]
         assert not verdict.startswith("{") or arrived[0] == BEGIN
 
 
-def _fragment(chunk: Expected) -> str:
+def _fragment(chunk: Expected) -> dict[str, str]:
+    if chunk["type"] != "tool-call-delta":
+        return {}
     text: str = chunk["delta"]["message"]["tool_calls"]["function"]["arguments"]
-    return text
+    return {CALLS[chunk["index"]]: text}
 
 
 @given(as_object=st.sets(st.sampled_from(CALLS)), data=st.data())
@@ -241,29 +241,13 @@ def test_a_field_of_any_other_shape_never_raises_and_leaves_no_call_open(
     dialect: str, data: st.DataObject
 ) -> None:
     """One value somewhere in one event but the first is replaced by any JSON value."""
-    chunks = chunks_of(data.draw(st.sampled_from(LONGER[dialect])))
+    chunks = chunks_of(data_of(data.draw(st.sampled_from(LONGER[dialect]))))
     at = data.draw(st.integers(1, len(chunks) - 1))
     place = data.draw(st.sampled_from(paths_of(chunks[at])))
     chunks[at] = cast("Chunk", replace(chunks[at], place, data.draw(VALUES)))
     of = stream(dialect)
     told = [event for chunk in chunks for event in of.observe(chunk)]
     fold(told + of.end())
-
-
-def chunks_of(name: str) -> list[Chunk]:
-    """The decoded events of a fixture, read without the code under test; all that are JSON."""
-    text = data_of(name).decode("utf-8-sig").replace("\r\n", "\n")
-    if text.startswith("{"):
-        return [json.loads(line) for line in text.splitlines()]
-    found = list[Chunk]()
-    for block in text.split("\n\n"):
-        lines = [
-            line[5:].removeprefix(" ") for line in block.split("\n") if line.startswith("data:")
-        ]
-        if lines and lines != ["[DONE]"]:
-            with suppress(ValueError):
-                found.append(json.loads("\n".join(lines)))
-    return found
 
 
 def paths_of(value: object, path: tuple[object, ...] = ()) -> list[tuple[object, ...]]:
@@ -298,6 +282,8 @@ def test_the_fixture_folder_is_the_one_that_is_tested() -> None:
 
 #: Of each dialect, the fixtures that have more than one event.
 LONGER = {
-    dialect: [n for n in NAMES if expected_of(n)["dialect"] == dialect and len(chunks_of(n)) > 1]
+    dialect: [
+        n for n in NAMES if expected_of(n)["dialect"] == dialect and len(chunks_of(data_of(n))) > 1
+    ]
     for dialect in DIALECTS
 }

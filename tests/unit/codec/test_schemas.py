@@ -7,9 +7,11 @@ from typing import cast
 import pytest
 
 from processor.codec.avro import NAMESPACE, load_record_schema
+from processor.codec.chunk_records import decode_chunk
 from processor.codec.records import decode_event, encode_event
 from processor.core.events import ArgumentsDelta, StreamEvent
 from processor.core.identity import call_key, decode_call_key
+from processor.dialects.normalise import ResponseFold
 from processor.resources import schemas_dir
 from tests.builders import assembly, feed, log, only_completed
 from tests.unit.codec.library import Json, library_invents, library_reads, library_writes, load_json
@@ -42,6 +44,7 @@ def test_the_records_are_all_there() -> None:
         "CallRejected",
         "CallResult",
         "OpenCallCheckpoint",
+        "ResponseChunk",
         "ResponseUsage",
         "StreamEvent",
     ]
@@ -174,6 +177,20 @@ def test_the_json_of_the_page_is_a_whole_call() -> None:
     events = [decode_event(key, line.encode()) for line in lines]
     call = only_completed(feed(assembly(), log(events, of=decode_call_key(key))))
     assert call.arguments == b'{"order_id":"ORDER-1001"}'
+
+
+def test_the_chunks_of_the_page_are_a_whole_response() -> None:
+    """As the shell expands them: the envelope is written once."""
+    (envelope,) = re.findall(r"^E='(.*)'$", PAGE, re.MULTILINE)
+    (key,) = re.findall(r"^R=(\S+)$", PAGE, re.MULTILINE)
+    lines = re.findall(r"^\$R\|(\{.*\})$", PAGE, re.MULTILINE)
+    texts = [line.replace("$E", envelope).replace("\\\\", "\\") for line in lines]
+    fold = ResponseFold()
+    for offset, text in enumerate(texts):
+        chunk = decode_chunk(key.encode(), text.encode())
+        assert fold.apply(key.encode(), chunk, offset, 1_000).refusal is None
+    assert len(texts) == 3
+    assert fold.open_count == 0
 
 
 def test_a_missing_schema_is_named(tmp_path: Path) -> None:

@@ -147,3 +147,11 @@ def test_the_depth_of_a_path_is_bounded() -> None:
 def test_a_number_that_is_not_finite_is_refused_by_its_name() -> None:
     """A program's own objects may hold one."""
     assert of(leaf("$.a", float("nan"))) == "non_finite_number"
+
+
+def test_a_float_that_an_sdk_made_of_an_integer_is_that_integer_or_refused() -> None:
+    """Google's SDK holds every number as a float; one that may have been rounded is not written."""
+    assert of(leaf("$.a", 3.0)) == '{"a":3}'
+    assert of(leaf("$.a", 0.5)) == '{"a":0.5}'
+    assert of(leaf("$.a", 2.0**53 - 1)) == '{"a":9007199254740991}'
+    assert of(leaf("$.a", 2.0**53)) == "number_out_of_range"

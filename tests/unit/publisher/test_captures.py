@@ -43,10 +43,16 @@ def test_numbers_keep_their_text(tmp_path: Path) -> None:
     assert capture(tmp_path, b"[" + element + b"]") == [element + b"\n"]
 
 
-@pytest.mark.parametrize("data", [b'data: {"a":1}\n\n', b'{"a":1}\n{"b":2}\n', b"", b": ping\n\n"])
+@pytest.mark.parametrize("data", [b'data: {"a":1}\n\n', b'{"a":1}\n{"b":2}\n', b": ping\n\n"])
 def test_everything_else_is_passed_on_byte_for_byte(tmp_path: Path, data: bytes) -> None:
     """The dialect reads the framing."""
     assert b"".join(capture(tmp_path, data)) == data
+
+
+def test_an_empty_file_is_no_capture(tmp_path: Path) -> None:
+    """It would publish nothing and look like a stream without calls."""
+    with pytest.raises(Misuse, match="is empty"):
+        capture(tmp_path, b"")
 
 
 def test_a_byte_order_mark_before_an_array_is_no_part_of_it(tmp_path: Path) -> None:

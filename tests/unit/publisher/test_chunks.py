@@ -1,11 +1,14 @@
 """Objects of vendors' SDKs are read by the method they have, and only what the wire carried."""
 
+import math
 import warnings
+from enum import StrEnum
 
 import pytest
 from openai._models import construct_type
 from openai.types.chat import ChatCompletionChunk
 from openai.types.responses import ResponseFunctionCallArgumentsDeltaEvent
+from pydantic import BaseModel, ConfigDict
 
 from processor.publisher.chunks import UnreadableChunk, as_mapping, is_raw
 
@@ -33,6 +36,45 @@ def test_a_value_of_an_unexpected_type_is_passed_on_without_a_warning_that_quote
         warnings.simplefilter("error")
         # As the SDK itself builds objects of a stream: without validation.
         assert as_mapping(construct_type(value=wire, type_=ChatCompletionChunk)) == wire
+
+
+class Word(StrEnum):
+    """An enumeration of an SDK."""
+
+    STOP = "STOP"
+
+
+class Parsed(BaseModel):
+    """An object with values that JSON has no form for."""
+
+    model_config = ConfigDict(extra="allow")
+    finish: Word | None = None
+    args: dict[str, object] | None = None
+
+
+def test_a_number_that_is_none_never_becomes_null() -> None:
+    """The serializer's JSON form writes null for an overflow: other arguments than the wire's."""
+    args: dict[str, object] = {"x": math.inf, "y": [{"z": -math.inf}]}
+    assert as_mapping(Parsed(args=args)) == {"args": args}
+
+
+def test_an_enumeration_is_the_word_of_the_wire() -> None:
+    """Also inside of a list of objects."""
+    read = as_mapping(Parsed.model_validate({"candidates": [{"finish": Word.STOP}]}))
+    assert read == {"candidates": [{"finish": "STOP"}]}
+    assert type(as_mapping(Parsed(finish=Word.STOP))["finish"]) is str
+
+
+def test_an_event_that_wraps_its_chunk_is_that_chunk() -> None:
+    """With other fields beside it, it is a chunk of its own that has some data."""
+    chunk: dict[str, object] = {"id": "1", "choices": ["x"]}
+    assert as_mapping(Parsed.model_validate({"data": chunk})) == chunk
+    others: list[dict[str, object]] = [
+        {"data": chunk, "choices": ["x"]},
+        {"data": "text", "id": "1"},
+    ]
+    for wire in others:
+        assert as_mapping(Parsed.model_validate(wire)) == wire
 
 
 def test_a_mapping_is_taken_as_it_is() -> None:
