@@ -9,18 +9,23 @@ from types import FrameType
 from processor.core.assembly import Assembly
 from processor.core.gate import NoCatalogue, Rules
 from processor.core.terms import Terms
+from processor.dialects.normalise import ResponseFold
 from processor.runtime.absorb import Absorber
 from processor.runtime.assembling import Assembling
+from processor.runtime.checkpoints import Checkpoints
 from processor.runtime.committer import Committer
 from processor.runtime.crash_points import CrashPoint, never_crash
 from processor.runtime.expirer import Expirer
+from processor.runtime.folding import F, Folding
 from processor.runtime.group_view import KafkaGroupView
 from processor.runtime.kafka import ClientErrors, make_consumer, make_producer
 from processor.runtime.kafka_admin import KafkaAdmin
 from processor.runtime.known_terms import KnownTerms
 from processor.runtime.log_observer import LogObserver
+from processor.runtime.normalising import NormaliserTopics, Normalising
 from processor.runtime.output_writer import OutputTopics, OutputWriter
 from processor.runtime.ownership import OwnershipWatch
+from processor.runtime.partition_log import KafkaPartitionLog
 from processor.runtime.restore import TopicFacts
 from processor.runtime.settings import RuntimeSettings
 from processor.runtime.topics import TopicNames, dead_letter_bytes, refuse
@@ -69,19 +74,16 @@ def build_assembler(
     Raises: `TopicRefused` naming every topic that has wrong settings; `Unreachable`.
     """
     settings = settings.checked()
-    observer = LogObserver(make_logger("assembler"), settings.events_topic)
+    observer = LogObserver(make_logger("assembler"), settings.input_topic)
     admin = KafkaAdmin(settings.bootstrap, client=settings.client)
     refuse(admin.check(topics))
-    description = admin.describe_topic(settings.events_topic)
-
-    client_errors = ClientErrors(observer.client_error)
     writer = OutputWriter(
         OutputTopics(topics.completed, topics.rejected, topics.deadletter),
-        settings.events_topic,
-        dead_letter_bytes_max=dead_letter_bytes(admin.describe_topic(topics.deadletter).settings),
+        settings.input_topic,
+        dead_letter_bytes_max=_dead_letter_bytes(admin, topics),
     )
     assembling = Assembling(
-        settings.events_topic,
+        settings.input_topic,
         Absorber(
             writer,
             value_bytes_max=settings.value_bytes_max,
@@ -91,9 +93,51 @@ def build_assembler(
             Terms(settings.limits, rules or NoCatalogue(), settings.wait_for_response), previous
         ),
         Expirer(
-            settings.events_topic, settings.expiry, wall_ms, margin_ms=settings.expiry_margin_ms
+            settings.input_topic, settings.expiry, wall_ms, margin_ms=settings.expiry_margin_ms
+        ),
+        Checkpoints(
+            topics.checkpoints,
+            settings.group,
+            KafkaPartitionLog(settings, topics.checkpoints, time.monotonic),
+            after_ms=settings.checkpoint_after_ms,
         ),
     )
+    return _build_worker(settings, assembling, admin, observer, crash_point)
+
+
+def build_normaliser(
+    settings: RuntimeSettings, topics: TopicNames, *, crash_point: CrashPoint = never_crash
+) -> Worker[ResponseFold]:
+    """Make the clients and the loop of one normaliser process; nothing is consumed yet.
+
+    Raises: `TopicRefused` naming every topic that has wrong settings; `Unreachable`.
+    """
+    settings = settings.checked()
+    observer = LogObserver(make_logger("normaliser"), settings.input_topic)
+    admin = KafkaAdmin(settings.bootstrap, client=settings.client)
+    refuse(admin.check(topics))
+    normalising = Normalising(
+        NormaliserTopics(settings.input_topic, topics.events, topics.usage, topics.deadletter),
+        value_bytes_max=settings.value_bytes_max,
+        dead_letter_bytes_max=_dead_letter_bytes(admin, topics),
+    )
+    return _build_worker(settings, normalising, admin, observer, crash_point)
+
+
+def _dead_letter_bytes(admin: KafkaAdmin, topics: TopicNames) -> int:
+    return dead_letter_bytes(admin.describe_topic(topics.deadletter).settings)
+
+
+def _build_worker(
+    settings: RuntimeSettings,
+    folding: Folding[F],
+    admin: KafkaAdmin,
+    observer: LogObserver,
+    crash_point: CrashPoint,
+) -> Worker[F]:
+    """The loop around a folding: the same for both kinds of process."""
+    description = admin.describe_topic(settings.input_topic)
+    client_errors = ClientErrors(observer.client_error)
     return Worker(
         settings,
         make_consumer(settings, client_errors),
@@ -103,7 +147,7 @@ def build_assembler(
             timeout_s=settings.commit.transaction_timeout_ms / 1000,
             clock=time.monotonic,
         ),
-        assembling,
+        folding,
         TopicFacts(description.topic_id, description.partitions),
         client_errors,
         OwnershipWatch(
@@ -138,3 +182,11 @@ def run_assembler(worker: Worker[Assembly], should_stop: Callable[[], bool]) -> 
     logger.info("assembler_started")
     worker.run(should_stop)
     logger.info("assembler_stopped")
+
+
+def run_normaliser(worker: Worker[ResponseFold], should_stop: Callable[[], bool]) -> None:
+    """Run one normaliser process until it is asked to stop. Raises: as `run_assembler`."""
+    logger = make_logger("normaliser")
+    logger.info("normaliser_started")
+    worker.run(should_stop)
+    logger.info("normaliser_stopped")

@@ -16,7 +16,9 @@ from processor.core.errors import Misuse
 from processor.core.expiry import ExpiryLimits
 from processor.core.limits import ARGUMENTS_BYTES_CEILING, FRAGMENTS_CEILING, Limits
 from processor.policy.catalogue import Catalogue, parse_catalogue
+from processor.runtime.crash_points import CrashPoint, crash_at, never_crash
 from processor.runtime.settings import (
+    CHECKPOINT_AFTER_MS,
     EXPIRY_MARGIN_MS,
     SLOT_PATTERN,
     CommitSettings,
@@ -33,6 +35,7 @@ class Environment(BaseSettings):
     database_url: str | None = None
     topic_prefix: str = ""
     group: str = Field(default="toolcalls-assembler", min_length=1)
+    normaliser_group: str = Field(default="toolcalls-normaliser", min_length=1)
     slot: str = Field(default="0", pattern=SLOT_PATTERN)
     start: Literal["earliest", "latest"] | None = None
     wait_for_response: bool = False
@@ -46,6 +49,7 @@ class Environment(BaseSettings):
     call_idle_ttl_ms: int = Field(default=ExpiryLimits().idle_ttl_ms, ge=1)
     call_max_life_ms: int = Field(default=ExpiryLimits().max_life_ms, ge=1)
     expiry_margin_ms: int = Field(default=EXPIRY_MARGIN_MS, ge=0)
+    checkpoint_after_ms: int = Field(default=CHECKPOINT_AFTER_MS, ge=0)
     catalogue: str | None = None
     crash_at: str | None = None
     allow_crash_points: bool = False
@@ -93,7 +97,7 @@ def runtime_settings(
     """The assembler's settings, checked."""
     return RuntimeSettings(
         bootstrap=kafka_bootstrap(environment),
-        events_topic=events_topic,
+        input_topic=events_topic,
         group=environment.group,
         slot=environment.slot,
         start=environment.start,
@@ -108,4 +112,29 @@ def runtime_settings(
         ),
         expiry=ExpiryLimits(environment.call_idle_ttl_ms, environment.call_max_life_ms),
         expiry_margin_ms=environment.expiry_margin_ms,
+        checkpoint_after_ms=environment.checkpoint_after_ms,
     ).checked()
+
+
+def normaliser_settings(
+    environment: Environment, chunks_topic: str, *, accept_reset: bool
+) -> RuntimeSettings:
+    """The normaliser's settings, checked."""
+    return RuntimeSettings(
+        kafka_bootstrap(environment),
+        chunks_topic,
+        group=environment.normaliser_group,
+        slot=environment.slot,
+        start=environment.start,
+        accept_reset=accept_reset,
+        commit=CommitSettings(interval_ms=environment.commit_interval_ms),
+    ).checked()
+
+
+def crash_point(environment: Environment) -> CrashPoint:
+    """Where the process is to kill itself, for tests. Raises: `Misuse` unless it was allowed."""
+    if not environment.crash_at:
+        return never_crash
+    if not environment.allow_crash_points:
+        raise Misuse("TOOLCALLS_CRASH_AT counts only with TOOLCALLS_ALLOW_CRASH_POINTS=1")
+    return crash_at(environment.crash_at)

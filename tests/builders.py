@@ -4,11 +4,13 @@ Rules:
     Synthetic data only. Nothing here asserts anything.
 """
 
+import copy
 from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple
 
 from processor.core.assembly import Assembly, Place
-from processor.core.call import Call
+from processor.core.call import Call, State
+from processor.core.checkpoint import Checkpoint
 from processor.core.events import (
     SEQ_NONE,
     ArgumentsDelta,
@@ -26,6 +28,7 @@ from processor.core.events import (
 from processor.core.gate import UNLISTED, NoCatalogue, Rules, ToolRule
 from processor.core.identity import CallKey
 from processor.core.limits import Limits
+from processor.core.low_water import LowWater
 from processor.core.outcomes import CallCompleted, CallRejected, EffectClass, Outcome
 
 PLACE = Place("toolcalls.events.v1", 0)
@@ -170,6 +173,7 @@ def assembly(
     *,
     wait_for_response: bool = False,
     log_time_ms: int = -1,
+    checkpoints: Iterable[Checkpoint] = (),
 ) -> Assembly:
     """A fold of one partition that has read nothing yet."""
     return Assembly(
@@ -178,6 +182,7 @@ def assembly(
         rules or NoCatalogue(),
         wait_for_response=wait_for_response,
         log_time_ms=log_time_ms,
+        checkpoints=checkpoints,
     )
 
 
@@ -227,4 +232,42 @@ def tracked_state(fold: Assembly) -> dict[str, object]:
         "log_time_ms": fold.log_time_ms,
         "forget_at_ms": fold.forget_at_ms,
         "reopenable": sorted(fold._reopenable),
+        "checkpointed": sorted(fold.checkpoints.held),
     }
+
+
+def deciding_state(fold: Assembly) -> dict[str, object]:
+    """All that decides, apart from where a restart would begin: that depends on the commits."""
+    needs = ("need_offset", "need_time_ms")
+    of_closed = ("state", "last_ms", "repeat_offset", "repeat_ms")
+    calls = {
+        name: {
+            slot: value
+            for slot, value in call_state(call).items()
+            if slot not in needs and (call.state is not State.CLOSED or slot in of_closed)
+        }
+        for name, call in fold.calls.items()
+    }
+    return {"calls": calls, "open_count": fold.open_count, "log_time_ms": fold.log_time_ms}
+
+
+class CheckpointStore:
+    """What the checkpoint topic of one partition holds, and where the group stands."""
+
+    def __init__(self) -> None:
+        self._latest: dict[bytes, Checkpoint] = {}
+        self.low = LowWater(0, -1)
+
+    def commit(self, fold: Assembly, position: int, after_ms: int) -> None:
+        """As a transaction does: checkpoints, low-water, then what is not needed any more."""
+        for item in fold.take_checkpoints(position, after_ms=after_ms):
+            # Written anew, so it stands behind the others.
+            self._latest.pop(item.key, None)
+            self._latest[item.key] = item._replace(call=copy.deepcopy(item.call))
+        self.low = fold.low_water(position)
+        for name in fold.checkpoints.take_unneeded(self.low.offset):
+            self._latest.pop(name, None)
+
+    def checkpoints(self) -> list[Checkpoint]:
+        """As a restart reads them."""
+        return copy.deepcopy(list(self._latest.values()))

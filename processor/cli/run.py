@@ -48,9 +48,12 @@ def run(
 ) -> None:
     """Run until SIGTERM or SIGINT."""
     from processor.app import StopRequest, build_assembler, run_assembler
-    from processor.config import read_catalogue, read_environment, runtime_settings
-    from processor.core.errors import Misuse
-    from processor.runtime.crash_points import crash_at, never_crash
+    from processor.config import (
+        crash_point,
+        read_catalogue,
+        read_environment,
+        runtime_settings,
+    )
     from processor.runtime.topics import TopicNames
 
     should_stop = StopRequest()
@@ -64,15 +67,12 @@ def run(
         catalogue=catalogue,
     )
     topics = TopicNames.prefixed(environment.topic_prefix)
-    crash = environment.crash_at
-    if crash and not environment.allow_crash_points:
-        raise Misuse("TOOLCALLS_CRASH_AT counts only with TOOLCALLS_ALLOW_CRASH_POINTS=1")
     rules = read_catalogue(environment.catalogue) if environment.catalogue else None
     worker = build_assembler(
         runtime_settings(environment, topics.events, accept_reset=accept_reset),
         topics,
         rules=rules,
         previous=[read_catalogue(path) for path in previous_catalogue or []],
-        crash_point=crash_at(crash) if crash else never_crash,
+        crash_point=crash_point(environment),
     )
     run_assembler(worker, should_stop)

@@ -70,7 +70,7 @@ def create(
     if replication_factor is None:
         replication_factor = 3 if admin.brokers_count() >= 3 else 1
     specs = topic_specs(names, partitions=partitions, replication_factor=replication_factor)
-    _print_created(admin.create(specs), as_json=as_json)
+    _print_created(admin.create(specs), partitions, as_json=as_json)
 
 
 def check(
@@ -100,12 +100,22 @@ def _admin(
     return KafkaAdmin(kafka_bootstrap(environment)), names
 
 
-def _print_created(created: list["Created"], *, as_json: bool) -> None:
+def _print_created(created: list["Created"], asked: int, *, as_json: bool) -> None:
     if as_json:
-        emit_json([{"topic": c.name, "created": c.created} for c in created])
+        emit_json(
+            [{"topic": c.name, "created": c.created, "partitions": c.partitions} for c in created]
+        )
         return
     for topic in created:
-        emit_line(f"{'created' if topic.created else 'exists '}  {topic.name}")
+        line = f"{'created' if topic.created else 'exists '}  {topic.name}"
+        if topic.partitions != asked:
+            line += f"  with {topic.partitions} partitions, not {asked}"
+        emit_line(line)
+    if any(topic.partitions != asked for topic in created):
+        emit_line(
+            "A count of partitions is not changed here: keys would move between them. For another"
+            " one drain the topics, then create new ones under another --prefix."
+        )
     if not all(topic.created for topic in created):
         emit_line("What existed was left as it is; `toolcalls topics check` looks at its settings.")
 

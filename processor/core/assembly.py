@@ -13,13 +13,11 @@ Rules:
     The fold never looks at batches, and bad data never raises.
 """
 
-from collections import OrderedDict
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
-from typing import Any, ClassVar, Final, Generic, TypeVar
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, ClassVar, Final
 
-from processor.core._record import record
 from processor.core.call import OPEN_STATES, Call, State
+from processor.core.checkpoint import Checkpoint, CheckpointBook, fits_a_checkpoint
 from processor.core.events import (
     ArgumentsDelta,
     ArgumentsDone,
@@ -28,64 +26,30 @@ from processor.core.events import (
     CallExpired,
     CallStarted,
     ResponseEnded,
-    ResponseOutcome,
     StreamEvent,
 )
 from processor.core.evidence import Place
 from processor.core.gate import Rules, may_release_early
 from processor.core.judgement import Judged, judge
 from processor.core.limits import ENDS_MAX, Limits
+from processor.core.lingering import Lingering
 from processor.core.low_water import LowWater, Spans
 from processor.core.outcomes import Outcome, Release
 from processor.core.reasons import REASONS
+from processor.core.step import REASON_OF_OUTCOME, Counts, Step
 from processor.core.strict_json import Fault
 from processor.core.terms import Terms
 from processor.core.verdicts import completed, evidence_of, rejected
 
-__all__ = ["FOLD_VERSION", "TRANSITIONS", "Assembly", "Counts", "Place", "Step", "Transition"]
+__all__ = ["FOLD_VERSION", "TRANSITIONS", "Assembly", "Place", "Transition"]
 
 #: Version of the rules of this file; it travels in the offset metadata. A change that would decide
 #: differently about records already decided needs a new number.
 FOLD_VERSION: Final = 1
 
-REASON_OF_OUTCOME: Final[dict[ResponseOutcome, str]] = {
-    "truncated": "truncated",
-    "content_filter": "content_filter",
-    "refusal": "refusal",
-    "failed": "response_failed",
-    "cancelled": "response_cancelled",
-    "stream_ended": "stream_ended",
-    "unknown": "unexpected_finish_reason",
-}
-
-_NEVER_MS: Final = 1 << 62
 #: What begins to track a key as a call of its own; any other first record closes it at once.
 _FIRST_EVENTS: Final = frozenset({CallStarted, CallAborted})
 _UNTRACKED: Final = Call(-1, -1, -1, 0)
-
-B_co = TypeVar("B_co", bound=Body, covariant=True)
-
-
-@dataclass(slots=True)
-class Counts:
-    """What the fold dropped without an outcome; mutable, read by the runtime for its metrics."""
-
-    duplicates: int = 0
-    swallowed: int = 0
-    late: int = 0
-    expiries_void: int = 0
-
-
-@record
-class Step(Generic[B_co]):
-    """One event at its place in the log, as a transition sees it: with the body it is listed for."""
-
-    key: bytes
-    seq: int
-    body: B_co
-    offset: int
-    timestamp_ms: int
-
 
 # `Any`: the table pairs each transition with the one body type that it takes; a test checks that.
 # The first one is the fold itself, whose type has no name inside of its own class body.
@@ -107,6 +71,7 @@ class Assembly:
         *,
         wait_for_response: bool = False,
         log_time_ms: int = -1,
+        checkpoints: Iterable[Checkpoint] = (),
     ) -> None:
         self.place = place
         self.limits = limits.checked()
@@ -117,27 +82,30 @@ class Assembly:
         self.calls: dict[bytes, Call] = {}
         self.open_count = 0
         self.counts = Counts()
-        #: Log time at which the next closed key is forgotten.
-        self.forget_at_ms = _NEVER_MS
-        #: Closed keys with the log time of their last record, oldest first.
-        self._closed: OrderedDict[bytes, int] = OrderedDict()
+        self._lingering = Lingering(limits.linger_ms)
         #: Keys that are not open, but that a restart might take for open (see `_note_repeat`).
         self._reopenable: set[bytes] = set()
         self._spans = Spans()
         self._prior_ms = log_time_ms
+        #: What a restart takes instead of the log, and what the next commit must write of it.
+        self.checkpoints = CheckpointBook(checkpoints)
 
     @property
     def version(self) -> int:
         """Version of the rules of this file."""
         return FOLD_VERSION
 
+    @property
+    def forget_at_ms(self) -> int:
+        """Log time at which the next closed key is forgotten."""
+        return self._lingering.due_ms
+
     def adopt(self, terms: Terms) -> None:
         """Decide by `terms` from the next record on; what is open keeps its buffer's bound."""
         self.limits = terms.limits.checked()
         self.rules = terms.rules
         self.wait_for_response = terms.wait_for_response
-        if self._closed:
-            self.forget_at_ms = next(iter(self._closed.values())) + self.limits.linger_ms
+        self._lingering.adopt(terms.limits.linger_ms)
 
     def apply(
         self, key: bytes, event: StreamEvent, offset: int, timestamp_ms: int
@@ -146,6 +114,11 @@ class Assembly:
 
         The key and a `CallStarted` in it must already agree (the codec refuses the others).
         """
+        if self.checkpoints.pending:
+            self.resume(offset)
+            if self.checkpoints.skips(key, offset):
+                self.advance(timestamp_ms)
+                return None
         self.advance(timestamp_ms)
         call = self.calls.get(key)
         body = event.body
@@ -162,12 +135,49 @@ class Assembly:
         self._prior_ms = self.log_time_ms
         if timestamp_ms > self.log_time_ms:
             self.log_time_ms = timestamp_ms
-            if timestamp_ms >= self.forget_at_ms:
+            if timestamp_ms >= self._lingering.due_ms:
                 self._forget()
 
     def low_water(self, next_offset: int) -> LowWater:
         """Where a restart after committing `next_offset` must begin to read."""
         return self._spans.settle(self._low_of_tracked(next_offset, self.log_time_ms))
+
+    def take_checkpoints(self, next_offset: int, *, after_ms: int) -> list[Checkpoint]:
+        """What must be written together with the position `next_offset`, in this order.
+
+        Due is what a key has needed for longer than `after_ms` of log time. The calls are the live
+        ones: use them before the next record. Cost: linear in what is due.
+        """
+        book, before_ms = self.checkpoints, self.log_time_ms - after_ms
+        gone, due = book.take_asked(self.calls, next_offset)
+        for key, call in self.calls.items():
+            if call.need_time_ms >= before_ms:
+                break
+            is_due = call.state is not State.CLOSED or key in book.held
+            if is_due and fits_a_checkpoint(call, self.limits):
+                due[key] = None
+        return [*gone, *(self._checkpoint(key, next_offset) for key in due)]
+
+    def _checkpoint(self, key: bytes, as_of: int) -> Checkpoint:
+        """From now on the key needs its checkpoint and what lies above it."""
+        call = self.calls.pop(key)
+        call.need_offset, call.need_time_ms = as_of, self.log_time_ms
+        self._reopenable.discard(key)
+        self.calls[key] = call
+        self.checkpoints.held.add(key)
+        self.checkpoints.gone.pop(key, None)
+        return Checkpoint(key, as_of, call)
+
+    def resume(self, offset: int) -> None:
+        """Of a restart: take over what has a checkpoint at or below `offset`."""
+        found = {key: call for key, _, call in self.checkpoints.due(offset) if call is not None}
+        self.calls.update(found)
+        self.open_count += sum(call.state in OPEN_STATES for call in found.values())
+        closed = {key: c.last_ms for key, c in found.items() if c.state is State.CLOSED}
+        self._lingering.merge(closed)
+        # Its time may be over: deltas of other calls move log time on without coming here.
+        if self.log_time_ms >= self._lingering.due_ms:
+            self._forget()
 
     def _low_of_tracked(self, offset: int, log_time_ms: int) -> LowWater:
         for call in self.calls.values():
@@ -175,15 +185,9 @@ class Assembly:
         return LowWater(offset, log_time_ms)
 
     def _forget(self) -> None:
-        closed, due_ms = self._closed, self.log_time_ms - self.limits.linger_ms
-        self.forget_at_ms = _NEVER_MS
-        while closed:
-            key, last_ms = next(iter(closed.items()))
-            if last_ms > due_ms:
-                self.forget_at_ms = last_ms + self.limits.linger_ms
-                break
-            del closed[key]
+        for key in self._lingering.take_due(self.log_time_ms):
             self._settle_repeat(key, self.calls.pop(key))
+            self.checkpoints.forget(key)
 
     # --- keys that are not tracked -------------------------------------------------------------
 
@@ -200,8 +204,8 @@ class Assembly:
         limit = self.limits.open_calls_max
         open_count = self.open_count
         if open_count + len(self._reopenable) >= limit:
-            # This start is judged by calls that a restart below their first record has not seen.
-            self._spans.add(self._low_of_tracked(step.offset, self._prior_ms), step.offset)
+            # A restart may have seen fewer of them, and would decide otherwise.
+            self.checkpoints.forced[step.key] = None
         call = self._track(step)
         call.started = step.body
         call.items.append(step.body)
@@ -360,7 +364,7 @@ class Assembly:
         if call.repeat_offset >= 0 and repeat_is_fresh and type(step.body) is not ResponseEnded:
             # Most redeliveries bring the response's end too, and then no span is needed.
             call.last_ms = self.log_time_ms
-            self._linger(step.key)
+            self._lingering.touch(step.key, self.log_time_ms)
             return None
         self._close(call, step)
         return None
@@ -405,13 +409,20 @@ class Assembly:
         call.state = to
         if to is State.CLOSED:
             self._close(call, step)
-        elif call.repeat_offset >= 0:
+        elif call.repeat_offset >= 0 and step.key not in self.checkpoints.held:
             self._reopenable.add(step.key)
 
     # --- closed keys, and what a restart can know of them --------------------------------------
 
     def _close(self, call: Call, step: Step[Body]) -> None:
         """Keep of a key what a restart at this record would have of it: that it is closed."""
+        if step.key in self.checkpoints.held:
+            # A restart goes on from the checkpoint, and comes to the same.
+            call.state = State.CLOSED
+            call.last_ms = self.log_time_ms
+            call.repeat_offset = call.repeat_ms = -1
+            self._lingering.touch(step.key, self.log_time_ms)
+            return
         if type(step.body) is ResponseEnded:
             # Closes whatever a restart has taken the key for.
             self._reopenable.discard(step.key)
@@ -424,12 +435,7 @@ class Assembly:
         call = Call(step.offset, step.timestamp_ms, self._prior_ms, 0)
         call.state = State.CLOSED
         self.calls[step.key] = call
-        self._linger(step.key)
-
-    def _linger(self, key: bytes) -> None:
-        self._closed[key] = self.log_time_ms
-        self._closed.move_to_end(key)
-        self.forget_at_ms = next(iter(self._closed.values())) + self.limits.linger_ms
+        self._lingering.touch(step.key, self.log_time_ms)
 
     def _note_repeat(self, call: Call, step: Step[Body]) -> None:
         """Remember a first event that comes again: a restart there would begin a new call."""
@@ -438,12 +444,12 @@ class Assembly:
         if call.repeat_offset < 0:
             call.repeat_ms = self.log_time_ms
         call.repeat_offset = step.offset
-        if call.state not in OPEN_STATES:
+        if call.state not in OPEN_STATES and step.key not in self.checkpoints.held:
             self._reopenable.add(step.key)
 
     def _settle_repeat(self, key: bytes, call: Call) -> None:
         """Forbid a restart between what `call` needs and its repeated first event, if any."""
-        if call.repeat_offset >= 0:
+        if call.repeat_offset >= 0 and key not in self.checkpoints.held:
             self._spans.add(LowWater(call.need_offset, call.need_time_ms), call.repeat_offset)
             self._reopenable.discard(key)
 

@@ -9,6 +9,9 @@ Rules:
     Every transaction carries at least one owned input offset; one without is not fenced by the
     group's generation.
     After an error no further transaction is begun with this producer.
+    A transaction in which a call got no answer in time is its producer's last, even when it was
+    committed at the second try: the first request may still be on its way, and would count in the
+    next transaction of the same epoch. The restart's new epoch fences it.
 """
 
 import threading
@@ -158,7 +161,7 @@ class Committer:
         crash_point("after_begin")
         self._produce(transaction.outputs)
         crash_point("after_produce")
-        self._resumed(
+        late = self._resumed(
             lambda: self._producer.send_offsets_to_transaction(
                 transaction.offsets,
                 transaction.group_metadata,
@@ -167,8 +170,13 @@ class Committer:
             "send_offsets_to_transaction",
         )
         crash_point("after_send_offsets")
-        self._resumed(lambda: self._producer.commit_transaction(self._timeout_s), "commit")
+        late |= self._resumed(lambda: self._producer.commit_transaction(self._timeout_s), "commit")
         crash_point("after_commit")
+        if late:
+            raise CommitUnknown(
+                "commit: it was made, but an earlier request of it may still be on its way. A"
+                " restart fences that request"
+            )
 
     def _produce(self, outputs: Outbox) -> None:
         produce = self._producer.produce
@@ -191,12 +199,15 @@ class Committer:
                     raise ending(e, f"produce to {topic}") from e
         self._producer.poll(0)
 
-    def _resumed(self, call: Callable[[], object], doing: str) -> None:
-        for attempt in range(RESUME_MAX):
+    def _resumed(self, call: Callable[[], object], doing: str) -> bool:
+        """Make a call until it is answered; True when the first try was not."""
+        attempt = 0
+        while True:
             try:
                 call()
             except KafkaException as e:
-                if not kafka_error(e).retriable() or attempt + 1 == RESUME_MAX:
+                attempt += 1
+                if not kafka_error(e).retriable() or attempt == RESUME_MAX:
                     raise ending(e, doing) from e
             else:
-                return
+                return attempt > 0

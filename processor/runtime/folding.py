@@ -57,3 +57,7 @@ class Folding(Protocol[F]):
     def append_due(self, tasks: Mapping[int, Task[F]], outbox: Outbox) -> int:
         """Append what time asks for; returns how many records. Called about once a second."""
         ...
+
+    def append_checkpoints(self, task: Task[F], outbox: Outbox) -> None:
+        """Append what must leave together with the position of `task`, before it is asked for."""
+        ...

@@ -27,7 +27,7 @@ class KafkaGroupView:
 
     def owned(self) -> dict[str, set[int]] | None:
         """Partitions of the events topic by slot; None while the group is not stable."""
-        group, topic = self._settings.group, self._settings.events_topic
+        group, topic = self._settings.group, self._settings.input_topic
         try:
             asked: dict[str, Future[Any]] = self._client.describe_consumer_groups(
                 [group], request_timeout=_ASK_S
@@ -67,7 +67,7 @@ class KafkaGroupView:
             }
         )
         try:
-            consumer.subscribe([self._settings.events_topic], on_assign=on_assign)
+            consumer.subscribe([self._settings.input_topic], on_assign=on_assign)
             for _ in range(_NUDGE_POLLS):
                 # Nothing is assigned, so nothing is read and nothing can be committed.
                 consumer.poll(_POLL_S)

@@ -45,9 +45,11 @@ __all__ = [
     "TopicPartition",
     "ending",
     "ends_consumption",
+    "is_partition_end",
     "kafka_error",
     "make_consumer",
     "make_group_reader",
+    "make_log_reader",
     "make_producer",
     "make_reader",
 ]
@@ -175,6 +177,9 @@ def make_reader(bootstrap: str) -> Consumer:
         {
             "bootstrap.servers": bootstrap,
             "group.id": "toolcalls-reader",
+            # A fetch that waits at a log's end holds back the next partition's.
+            "fetch.wait.max.ms": 20,
+            "fetch.queue.backoff.ms": 20,
             "isolation.level": "read_committed",
             "auto.offset.reset": "error",
             "enable.auto.commit": False,
@@ -183,6 +188,30 @@ def make_reader(bootstrap: str) -> Consumer:
             "allow.auto.create.topics": False,
         }
     )
+
+
+def make_log_reader(settings: RuntimeSettings, *, committed: bool) -> Consumer:
+    """A consumer outside of any group that reads what is `committed`, or everything there is."""
+    return Consumer(
+        {
+            "fetch.wait.max.ms": 20,
+            "fetch.queue.backoff.ms": 20,
+            **settings.client,
+            "bootstrap.servers": settings.bootstrap,
+            "client.id": f"{settings.transactional_id}-checkpoints",
+            "group.id": f"{settings.group}-checkpoints",
+            "isolation.level": "read_committed" if committed else "read_uncommitted",
+            "auto.offset.reset": "error",
+            "enable.auto.commit": False,
+            "enable.partition.eof": True,
+            "allow.auto.create.topics": False,
+        }
+    )
+
+
+def is_partition_end(error: KafkaError) -> bool:
+    """True for the note that a partition has been read to its end."""
+    return error.code() == KafkaError._PARTITION_EOF
 
 
 def make_group_reader(bootstrap: str, group: str) -> Consumer:

@@ -85,10 +85,14 @@ class _Client(Protocol):
 
 @record
 class Created:
-    """What came of one topic of a `create`; `created` False when it existed before."""
+    """What came of one topic of a `create`; `created` False when it existed before.
+
+    `partitions` is how many it has, which is another number than asked for when it existed so.
+    """
 
     name: str
     created: bool
+    partitions: int
 
 
 class KafkaAdmin:
@@ -126,9 +130,12 @@ class KafkaAdmin:
             for spec in specs
         ]
         futures = self._client.create_topics(asked, request_timeout=self._timeout_s)
-        created = [Created(spec.name, self._was_created(spec, futures)) for spec in specs]
-        self._wait_visible([spec.name for spec in specs])
-        return created
+        created = [self._was_created(spec, futures) for spec in specs]
+        found = self._wait_visible([spec.name for spec in specs])
+        return [
+            Created(spec.name, was_created, len(found[spec.name].partitions))
+            for spec, was_created in zip(specs, created, strict=True)
+        ]
 
     def describe(self, names: Iterable[str]) -> dict[str, TopicDescription]:
         """The topics of `names` that exist, with all their settings. Raises: `Unreachable`."""
@@ -200,17 +207,18 @@ class KafkaAdmin:
             raise self._translated(e, f"creating {spec.name} at") from e
         return True
 
-    def _wait_visible(self, names: list[str]) -> None:
+    def _wait_visible(self, names: list[str]) -> dict[str, _FoundTopic]:
         """A new topic is known to the controller first, to the other brokers a moment later."""
         pause = threading.Event()
         give_up_s = time.monotonic() + VISIBLE_TIMEOUT_S
-        while len(self._found(names)) < len(names):
+        while len(found := self._found(names)) < len(names):
             if time.monotonic() > give_up_s:
                 raise Unreachable(
                     f"the new topics are not visible at {self._bootstrap} after"
                     f" {VISIBLE_TIMEOUT_S:.0f} s; check the brokers and run the command again"
                 )
             pause.wait(0.05)
+        return found
 
     def _result(self, future: "Future[T]", doing: str) -> T:
         try:

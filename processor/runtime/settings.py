@@ -1,4 +1,4 @@
-"""Settings of one assembler process, checked as a whole before any client is made.
+"""Settings of one process of the exactly-once loop, checked as a whole before any client is made.
 
 Rules:
     transaction timeout < session timeout < poll interval, so that a process which lost its
@@ -22,6 +22,7 @@ Start = Literal["earliest", "latest"]
 SLOT_PATTERN: Final = r"^[A-Za-z0-9._]+$"
 #: How far the wall clock may be ahead of the broker's before it counts on an idle partition.
 EXPIRY_MARGIN_MS: Final = 10_000
+CHECKPOINT_AFTER_MS: Final = 10_000
 #: Client settings that the exactly-once loop owns; changing one breaks a promise.
 OWNED_CLIENT_SETTINGS: Final = frozenset(
     {
@@ -57,7 +58,7 @@ class RuntimeSettings:
     """One process of the consumer group. `start` is what a group without offsets does."""
 
     bootstrap: str
-    events_topic: str
+    input_topic: str
     group: str = "toolcalls-assembler"
     slot: str = "0"
     start: Start | None = None
@@ -70,6 +71,8 @@ class RuntimeSettings:
     limits: Limits = field(default_factory=Limits)
     expiry: ExpiryLimits = field(default_factory=ExpiryLimits)
     expiry_margin_ms: int = EXPIRY_MARGIN_MS
+    #: Log time after which what a key needs is written down; bounds what a restart reads again.
+    checkpoint_after_ms: int = CHECKPOINT_AFTER_MS
     client: Mapping[str, str] = field(default_factory=dict[str, str])
 
     @property
@@ -80,7 +83,7 @@ class RuntimeSettings:
     def checked(self) -> "RuntimeSettings":
         """Return these settings, or refuse the contradictory ones by name."""
         commit = self.commit
-        for name in ("bootstrap", "events_topic", "group", "slot"):
+        for name in ("bootstrap", "input_topic", "group", "slot"):
             if not getattr(self, name):
                 raise Misuse(f"runtime.{name} is empty")
         if not re.match(SLOT_PATTERN, self.slot):
@@ -97,6 +100,10 @@ class RuntimeSettings:
             raise Misuse(
                 "commit.interval_ms must be above 0 and below commit.transaction_timeout_ms"
             )
+        if self.checkpoint_after_ms < 0:
+            raise Misuse("runtime.checkpoint_after_ms must not be negative")
+        if any(ord(character) < 32 for character in self.group):
+            raise Misuse("runtime.group must have no control characters")
         owned = sorted(OWNED_CLIENT_SETTINGS & set(self.client))
         if owned:
             raise Misuse(f"client setting {owned[0]} is owned by the exactly-once loop; remove it")

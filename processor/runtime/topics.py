@@ -2,8 +2,9 @@
 
 Rules:
     Topics are created on purpose, never by auto-creation, and checked at every start.
-    The events topic is the write-ahead log: never compacted, never cut by size, and kept for at
-    least four times the life of a call and a day, so that every open call can be read again.
+    The events topic is the write-ahead log, and the chunks topic is the normaliser's: never
+    compacted, never cut by size, and kept for at least four times the life of a call and a day, so
+    that every open call can be read again.
     Its timestamps are the broker's: log time decides about expiry, and one producer with a wrong
     clock must not decide for all.
     A checkpoint lies in the partition of its call, so both topics have equally many partitions.
@@ -34,6 +35,9 @@ FindingCode = Literal[
     "replication_too_low",
     "unclean_election",
 ]
+
+#: What a fold reads: write-ahead logs, whose times decide.
+LOGS: Final[frozenset[TopicRole]] = frozenset({"events", "chunks"})
 
 HOUR_MS: Final = 60 * 60 * 1000
 DAY_MS: Final = 24 * HOUR_MS
@@ -165,16 +169,26 @@ def topic_specs(
     ]
 
 
+_COMPACTION: Final = {
+    "min.cleanable.dirty.ratio": "0.1",
+    "segment.bytes": str(16 * 1024 * 1024),
+    "segment.ms": str(HOUR_MS // 6),
+}
+
+
 def _settings(role: TopicRole, replication_factor: int, call_life_ms: int) -> dict[str, str]:
     retention_ms = max(RETENTION_MS, events_retention_least_ms(call_life_ms))
     settings = {
         "cleanup.policy": "compact" if role == "checkpoints" else "delete",
         "max.message.bytes": str(DEAD_LETTER_BYTES if role == "deadletter" else MESSAGE_BYTES),
-        "message.timestamp.type": "LogAppendTime" if role == "events" else "CreateTime",
+        "message.timestamp.type": "LogAppendTime" if role in LOGS else "CreateTime",
         "min.insync.replicas": "2" if replication_factor >= 3 else "1",
         "unclean.leader.election.enable": "false",
     }
-    if role != "checkpoints":
+    if role == "checkpoints":
+        # A restart reads all of it, so what is out of date must not stay for long.
+        settings |= _COMPACTION
+    else:
         settings |= {"retention.ms": str(retention_ms), "retention.bytes": "-1"}
     return settings
 
@@ -201,8 +215,8 @@ def check_topics(
             continue
         findings += _check_policy(role, topic)
         findings += _check_safety(topic, brokers_count)
-        if role == "events":
-            findings += _check_events(topic, call_life_ms)
+        if role in LOGS:
+            findings += _check_log(topic, call_life_ms)
     findings += _check_partitions(found.get(names.events), found.get(names.checkpoints))
     findings += _check_sizes(roles, found)
     return findings
@@ -230,12 +244,12 @@ def _check_policy(role: TopicRole, topic: TopicDescription) -> list[Finding]:
     if policy == wanted:
         return []
     name = topic.name
-    if role == "events":
+    if role in LOGS:
         return [
             Finding(
                 "events_compacted",
                 name,
-                f"{name} has cleanup.policy {policy}: compaction keeps one event of each call and"
+                f"{name} has cleanup.policy {policy}: compaction keeps one record of each key and"
                 " loses the others",
                 _alter(name, "cleanup.policy", "delete")
                 + "; what was compacted already is lost, so start a new group at the end",
@@ -251,7 +265,7 @@ def _check_policy(role: TopicRole, topic: TopicDescription) -> list[Finding]:
     ]
 
 
-def _check_events(topic: TopicDescription, call_life_ms: int) -> list[Finding]:
+def _check_log(topic: TopicDescription, call_life_ms: int) -> list[Finding]:
     findings: list[Finding] = []
     name = topic.name
     least_ms = events_retention_least_ms(call_life_ms)
@@ -262,7 +276,7 @@ def _check_events(topic: TopicDescription, call_life_ms: int) -> list[Finding]:
                 "retention_too_short",
                 name,
                 f"{name} keeps records for {retention_ms} ms, at least {least_ms} ms are needed to"
-                " read open calls again after a restart",
+                " read what is open again after a restart",
                 _alter(name, "retention.ms", str(max(least_ms, RETENTION_MS))),
             )
         )

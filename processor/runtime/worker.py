@@ -15,7 +15,7 @@ from processor.core.errors import InvariantViolated, ProcessorError
 from processor.runtime.absorb import Message as Record
 from processor.runtime.committer import Committer, Transaction
 from processor.runtime.crash_points import CrashPoint
-from processor.runtime.errors import ClientFatal, SlotFenced
+from processor.runtime.errors import ClientFatal, RestoreRefused, SlotFenced
 from processor.runtime.expirer import CHECK_INTERVAL_S
 from processor.runtime.folding import F, Folding
 from processor.runtime.kafka import (
@@ -104,6 +104,8 @@ class Worker(Generic[F]):
         self._tasks: dict[int, Task[F]] = {}
         self._outbox: Outbox = []
         self._failure: ProcessorError | None = None
+        #: Who this process was when it got the first of its partitions.
+        self._member_id = ""
         self._commit_due_s: float | None = None
         self._uncommitted_count = 0
         self._committed_bytes_count = 0
@@ -128,7 +130,7 @@ class Worker(Generic[F]):
         self._committer.start()
         self._watch.start()
         self._consumer.subscribe(
-            [self._settings.events_topic],
+            [self._settings.input_topic],
             on_assign=self._on_assign,
             on_revoke=self._on_revoke,
             on_lost=self._on_lost,
@@ -232,9 +234,11 @@ class Worker(Generic[F]):
             if self._outbox:
                 raise InvariantViolated("outputs without a partition to commit")
             return
+        for task in dirty:
+            self._folding.append_checkpoints(task, self._outbox)
         offsets = [
             TopicPartition(
-                self._settings.events_topic,
+                self._settings.input_topic,
                 task.partition,
                 task.next_offset,
                 metadata=task.metadata().encode(),
@@ -248,15 +252,23 @@ class Worker(Generic[F]):
         self._observer.committed(len(dirty), len(outputs))
 
     def _group_metadata(self) -> object:
-        """Who we are, asked now; without a member id the broker would fence nothing (KIP-447)."""
-        if not self._consumer.memberid():
-            raise SlotFenced("commit: this process is no member of the group any more; restart it")
-        return self._consumer.consumer_group_metadata()
+        """Who we are, asked now; without a member id the broker would fence nothing (KIP-447).
+
+        A client that was thrown out during a rebalance joins again under another member id and says
+        nothing of it: its metadata would be good, and what it commits another one's.
+        """
+        metadata = self._consumer.consumer_group_metadata()
+        member_id = self._consumer.memberid()
+        if not member_id or member_id != self._member_id:
+            raise SlotFenced("commit: the group went on without this process; restart it")
+        return metadata
 
     # --- ownership -----------------------------------------------------------------------------
 
     def _on_assign(self, consumer: Consumer, partitions: list[TopicPartition]) -> None:
         try:
+            if not self._tasks:
+                self._member_id = consumer.memberid()
             found = consumer.committed(partitions, _ASK_S)
             consumer.incremental_assign([self._take(consumer, committed) for committed in found])
         except KafkaException as e:
@@ -280,12 +292,26 @@ class Worker(Generic[F]):
             start=self._settings.start,
             accept_reset=self._settings.accept_reset,
         )
-        self._tasks[partition] = self._folding.begin(partition, plan, self._facts)
+        self._tasks[partition] = self._begin(consumer, committed, plan)
         if plan.origin != "restored":
             # The chosen start is committed at once: from now on a missing offset is an anomaly.
             self._commit_due_s = self._clock()
         self._observer.assigned(partition, plan)
         return TopicPartition(topic, partition, plan.offset)
+
+    def _begin(self, consumer: Consumer, committed: TopicPartition, plan: StartAt) -> Task[F]:
+        topic, partition = committed.topic, committed.partition
+        try:
+            return self._folding.begin(partition, plan, self._facts)
+        except RestoreRefused as e:
+            # Nothing may be wrong but that this process stood still since it asked.
+            (now,) = consumer.committed([TopicPartition(topic, partition)], _ASK_S)
+            if now.offset != committed.offset:
+                raise SlotFenced(
+                    f"assign: the group has moved {topic}[{partition}] on to offset {now.offset}"
+                    f" since it stood at {committed.offset}. Restart this process"
+                ) from e
+            raise
 
     def _note_restore(self, task: Task[F]) -> None:
         if task.restoring:

@@ -13,11 +13,12 @@ import time
 from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, NamedTuple, cast
+from typing import Any, NamedTuple, TypeVar, cast
 
 from confluent_kafka import (
     Consumer,
     KafkaError,
+    KafkaException,
     Message,
     Producer,
     TopicPartition,
@@ -126,11 +127,16 @@ def _random_call(rng: random.Random, number: int) -> list[Record]:
 class Rig:
     """One set of topics on the broker, the processes of one group on it, and the oracle."""
 
+    verb = "run"
+    group_variable = "TOOLCALLS_GROUP"
+
     def __init__(self, bootstrap: str, prefix: str, partitions: int = 3) -> None:
         self.bootstrap = bootstrap
         self.prefix = prefix
-        self.topics = TopicNames.prefixed(prefix)
-        self.group = f"{prefix}assembler"
+        self.topics = TopicNames.prefixed(prefix, chunks=True)
+        self.input_topic = self.topics.events
+        self.output_topics = [self.topics.completed, self.topics.rejected, self.topics.deadletter]
+        self.group = f"{prefix}{self.verb}"
         self.partitions = partitions
         self._admin: Any = admin.AdminClient({"bootstrap.servers": bootstrap})
         self._group_reader = Consumer({"bootstrap.servers": bootstrap, "group.id": self.group})
@@ -139,7 +145,7 @@ class Rig:
         self._folder = tempfile.mkdtemp(prefix="rig-")
 
     def write(self, records: Sequence[Record], partition: int = -1) -> None:
-        """Produce `records` in order to the events topic."""
+        """Produce `records` in order to the input topic."""
         producer = Producer(
             {
                 "bootstrap.servers": self.bootstrap,
@@ -160,7 +166,7 @@ class Rig:
             while True:
                 try:
                     producer.produce(
-                        self.topics.events, value, key, partition=partition, on_delivery=on_delivery
+                        self.input_topic, value, key, partition=partition, on_delivery=on_delivery
                     )
                     break
                 except BufferError:
@@ -173,7 +179,7 @@ class Rig:
         environment = {
             "TOOLCALLS_KAFKA_BOOTSTRAP": self.bootstrap,
             "TOOLCALLS_TOPIC_PREFIX": self.prefix,
-            "TOOLCALLS_GROUP": self.group,
+            self.group_variable: self.group,
             "TOOLCALLS_SLOT": slot,
             "TOOLCALLS_START": "earliest",
             **{f"TOOLCALLS_{name.upper()}": value for name, value in extra.items()},
@@ -181,7 +187,7 @@ class Rig:
         log_path = Path(self._folder) / f"{len(self._processes)}.log"
         with log_path.open("wb") as log:
             process = subprocess.Popen(
-                [sys.executable, "-m", "processor.cli.main", "run"],
+                [sys.executable, "-m", "processor.cli.main", self.verb],
                 env={**os.environ, **{k: v for k, v in environment.items() if v}},
                 stdout=subprocess.DEVNULL,
                 stderr=log,
@@ -197,8 +203,8 @@ class Rig:
     def stop(self, process: subprocess.Popen[bytes]) -> str:
         """SIGTERM, wait for a clean end, and return what it logged."""
         wait_until(
-            lambda: process.poll() is not None or "assembler_started" in self.log(process),
-            "the start of the assembler",
+            lambda: process.poll() is not None or "er_started" in self.log(process),
+            "the start of the process",
         )
         process.send_signal(signal.SIGTERM)
         process.wait(60)
@@ -240,13 +246,28 @@ class Rig:
         Asked through a consumer: librdkafka 2.16's `list_consumer_group_offsets` dereferences a
         null pointer when the coordinator answers with an error, as a new broker does.
         """
-        asked = [TopicPartition(self.topics.events, p) for p in range(self.partitions)]
-        found = self._group_reader.committed(asked, 20)
+        asked = [TopicPartition(self.input_topic, p) for p in range(self.partitions)]
+        try:
+            found = self._group_reader.committed(asked, 20)
+        except KafkaException as e:
+            if e.args[0].retriable():
+                # A new broker, or one that has just come back, looks for the coordinator first.
+                return {}
+            raise
         return {tp.partition: (tp.offset, tp.metadata or "") for tp in found if tp.offset >= 0}
 
+    def delete_group(self) -> None:
+        """Delete the group's offsets, as soon as the broker takes its members for gone."""
+
+        def deleted() -> bool:
+            (future,) = self._admin.delete_consumer_groups([self.group]).values()
+            return future.exception(20) is None
+
+        wait_until(deleted, "the end of the group")
+
     def wait_committed(self, process: subprocess.Popen[bytes] | None = None) -> None:
-        """Wait until the group has committed the whole events topic."""
-        ends = self.ends(self.topics.events)
+        """Wait until the group has committed the whole input topic."""
+        ends = self.ends(self.input_topic)
 
         def done() -> bool:
             if process is not None and process.poll() is not None:
@@ -254,18 +275,18 @@ class Rig:
             committed = self.committed()
             return all(committed.get(p, (0, ""))[0] >= end for p, end in ends.items())
 
-        wait_until(done, "the group at the end of the events topic")
+        wait_until(done, "the group at the end of its input")
 
     def wait_ended_or_committed(self, process: subprocess.Popen[bytes]) -> None:
         """Wait until a process was killed, or has nothing left to be killed at."""
-        ends = self.ends(self.topics.events)
+        ends = self.ends(self.input_topic)
 
         def done() -> bool:
             committed = self.committed()
             at_end = all(committed.get(p, (0, ""))[0] >= end for p, end in ends.items())
             return process.poll() is not None or at_end
 
-        wait_until(done, "the kill, or the end of the events topic")
+        wait_until(done, "the kill, or the end of the input")
 
     def read(self, topic: str) -> list[Message]:
         """Every committed record of a topic, partition by partition in offset order."""
@@ -299,7 +320,8 @@ class Rig:
             consumer.close()
         return sorted(messages, key=lambda m: (m.partition(), m.offset()))
 
-    def _dead_letter_bytes(self) -> int:
+    def dead_letter_bytes(self) -> int:
+        """The largest original record that a dead letter of these topics carries."""
         described = KafkaAdmin(self.bootstrap).describe_topic(self.topics.deadletter)
         return dead_letter_bytes(described.settings)
 
@@ -309,7 +331,7 @@ class Rig:
         writer = OutputWriter(
             OutputTopics(self.topics.completed, self.topics.rejected, self.topics.deadletter),
             self.topics.events,
-            dead_letter_bytes_max=self._dead_letter_bytes(),
+            dead_letter_bytes_max=self.dead_letter_bytes(),
         )
         absorber = Absorber(
             writer,
@@ -337,12 +359,16 @@ class Rig:
 
     def expected(self) -> list[Output]:
         """What the outputs must be."""
-        return sorted((_from_record(record) for record in self.fold()[1]), key=_order)
+        return sorted((_from_record(record) for record in self.outputs()), key=_order)
+
+    def outputs(self) -> Outbox:
+        """What a pure fold of the input topic puts out."""
+        return self.fold()[1]
 
     def actual(self) -> list[Output]:
         """What the outputs are."""
-        names = (self.topics.completed, self.topics.rejected, self.topics.deadletter)
-        return sorted((_from_message(m) for name in names for m in self.read(name)), key=_order)
+        found = (m for name in self.output_topics for m in self.read(name))
+        return sorted((_from_message(m) for m in found), key=_order)
 
     def assert_exact(self) -> list[Output]:
         """Nothing lost, nothing doubled, nothing invented, no transaction left open."""
@@ -377,10 +403,20 @@ def _sorted_headers(
     return tuple(sorted((k, v.encode() if isinstance(v, str) else v or b"") for k, v in headers))
 
 
+R = TypeVar("R", bound=Rig)
+
+
 @contextmanager
 def rig(bootstrap: str, prefix: str, partitions: int = 3) -> Generator[Rig]:
     """A rig with its topics made; its processes are ended at exit."""
-    made = Rig(bootstrap, prefix, partitions)
+    with made_rig(Rig(bootstrap, prefix, partitions)) as made:
+        yield made
+
+
+@contextmanager
+def made_rig(made: R) -> Generator[R]:
+    """As `rig`, for a rig of any kind."""
+    bootstrap, partitions = made.bootstrap, made.partitions
     specs = topic_specs(made.topics, partitions=partitions, replication_factor=1)
     KafkaAdmin(bootstrap).create(specs)
     try:

@@ -53,7 +53,10 @@ def test_a_kill_at_every_point_loses_doubles_and_invents_nothing(
         for passage, part in ((1, log[third : 2 * third]), (2, log[2 * third :])):
             made.write(part)
             crashing = made.start(
-                crash_at=f"{point}:{passage}", allow_crash_points="1", commit_interval_ms="20"
+                crash_at=f"{point}:{passage}",
+                allow_crash_points="1",
+                commit_interval_ms="20",
+                checkpoint_after_ms="1",
             )
             if point == "mid_restore" or passage == 2:
                 made.wait_ended_or_committed(crashing)
@@ -78,7 +81,7 @@ def test_kills_at_random_moments_lose_double_and_invent_nothing(
         size = len(log) // kills
         for number in range(kills):
             made.write(log[number * size : (number + 1) * size])
-            process = made.start(commit_interval_ms="10")
+            process = made.start(commit_interval_ms="10", checkpoint_after_ms="1")
             pause.wait(rng.uniform(0.3, 2.0))
             process.kill()
             process.wait(60)
@@ -92,14 +95,20 @@ def test_kills_at_random_moments_lose_double_and_invent_nothing(
 def test_the_committed_position_and_low_water_are_those_of_a_pure_fold(
     kafka_bootstrap: str, topic_prefix: str
 ) -> None:
-    """Whatever was killed before, offset, low-water and log time are a function of the topic."""
+    """Whatever was killed before, offset, low-water and log time are a function of the topic.
+
+    Without checkpoints, whose place depends on when a process commits.
+    """
     with rig(kafka_bootstrap, topic_prefix) as made:
         log = random_log(SEED, 150)
         made.write(log[: len(log) // 2])
-        crashing = made.start(crash_at="after_send_offsets", allow_crash_points="1")
+        never = str(2**50)
+        crashing = made.start(
+            crash_at="after_send_offsets", allow_crash_points="1", checkpoint_after_ms=never
+        )
         crashing.wait(60)
         made.write(log[len(log) // 2 :])
-        process = made.start()
+        process = made.start(checkpoint_after_ms=never)
         made.wait_committed(process)
         made.stop(process)
         tasks, _ = made.fold()

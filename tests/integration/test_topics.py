@@ -31,9 +31,11 @@ def test_topics_are_created_once_and_then_exist(kafka_bootstrap: str, topic_pref
     admin = KafkaAdmin(kafka_bootstrap)
     names = TopicNames.prefixed(topic_prefix, chunks=True)
     specs = specs_of(names)
-    assert admin.create(specs) == [Created(spec.name, created=True) for spec in specs]
+    assert admin.create(specs) == [Created(spec.name, created=True, partitions=2) for spec in specs]
     before = admin.describe(names.by_role().values())
-    assert admin.create(specs_of(names, 5)) == [Created(s.name, created=False) for s in specs]
+    assert admin.create(specs_of(names, 5)) == [
+        Created(s.name, created=False, partitions=2) for s in specs
+    ]
     assert admin.describe(names.by_role().values()) == before
     assert admin.check(names) == []
 
@@ -117,9 +119,22 @@ def test_the_command_creates_and_checks(kafka_bootstrap: str, topic_prefix: str)
     assert text.count("created") == 7
     status, text = run("topics", "create", *where, "--json")
     assert status == 0
-    assert json.loads(text)[0] == {"topic": f"{topic_prefix}toolcalls.events.v1", "created": False}
+    events = f"{topic_prefix}toolcalls.events.v1"
+    assert json.loads(text)[0] == {"topic": events, "created": False, "partitions": 2}
     assert run("topics", "check", *where) == (0, "7 topics, all as they must be.\n")
     assert run("topics", "check", *where, "--json") == (0, "[]\n")
+
+
+def test_creating_again_says_that_a_topic_has_another_count_of_partitions(
+    kafka_bootstrap: str, topic_prefix: str
+) -> None:
+    """It stays as it is; whoever asked for more must not believe that it grew."""
+    where = ("--bootstrap", kafka_bootstrap, "--prefix", topic_prefix)
+    assert run("topics", "create", *where, "--partitions", "2")[0] == 0
+    status, text = run("topics", "create", *where, "--partitions", "5")
+    assert status == 0
+    assert text.count("with 2 partitions, not 5") == 7
+    assert "not 2" not in run("topics", "create", *where, "--partitions", "2")[1]
 
 
 def test_the_command_reports_findings(kafka_bootstrap: str, topic_prefix: str) -> None:

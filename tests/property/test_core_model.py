@@ -7,7 +7,6 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
-from processor.core.assembly import REASON_OF_OUTCOME
 from processor.core.events import (
     SEQ_NONE,
     ArgumentsDelta,
@@ -21,6 +20,7 @@ from processor.core.events import (
 )
 from processor.core.limits import Limits
 from processor.core.outcomes import CallCompleted
+from processor.core.step import REASON_OF_OUTCOME
 from tests import builders as b
 
 LINGER_MS = 20

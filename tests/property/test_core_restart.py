@@ -23,7 +23,16 @@ from processor.core.events import (
 from processor.core.identity import CallKey
 from processor.core.limits import Limits
 from processor.core.outcomes import Outcome
-from tests.builders import Record, assembly, key, one_rule, started, tracked_state
+from tests.builders import (
+    CheckpointStore,
+    Record,
+    assembly,
+    deciding_state,
+    key,
+    one_rule,
+    started,
+    tracked_state,
+)
 
 KEYS = [key(f"call_{name}") for name in "ABC"]
 FRAGMENTS = (b"{}", b"{", b"}", b"")
@@ -98,57 +107,68 @@ def apply(fold: Assembly, record: Record) -> Outcome | None:
     return fold.apply(record.key, record.event, record.offset, record.timestamp_ms)
 
 
-def restarted(fold: Assembly, records: Sequence[Record], count: int, *, early: bool) -> Assembly:
-    """The fold of a process that took over after `fold` had committed `count` records."""
-    position = offset_after(records, count)
-    low = fold.low_water(position)
+def restarted(
+    store: CheckpointStore, limits: Limits, records: Sequence[Record], count: int, *, early: bool
+) -> Assembly:
+    """The fold of a process that took over after `count` records had been committed."""
+    rules = one_rule("read_only" if early else "at_most_once", empty_arguments_allowed=True)
+    position, low = offset_after(records, count), store.low
     assert low.offset <= position
-    again = new_fold(fold.limits, low.log_time_ms, early=early)
+    again = assembly(limits, rules, log_time_ms=low.log_time_ms, checkpoints=store.checkpoints())
+    again.resume(low.offset)
     for record in records[:count]:
         if record.offset >= low.offset:
             apply(again, record)
+    again.resume(position)
     return again
 
 
+#: Log time after which what a key needs is checkpointed: at once, soon, never.
+checkpoint_after = st.sampled_from([0, 0, 1, 3, 1_000_000])
+
+
 @settings(max_examples=600, deadline=None)
-@given(logs, limits_of_logs, st.booleans())
+@given(logs, limits_of_logs, st.booleans(), checkpoint_after)
 def test_a_restart_at_any_cut_has_the_state_and_says_the_rest_of_one_that_never_stopped(
     records: list[Record],
     limits: Limits,
     early: bool,
+    after_ms: int,
 ) -> None:
-    """For every cut: same tracked state at the cut, same outputs and states after it."""
+    """For every cut: the same in every slot at the cut, same outputs and states after it."""
     steady = new_fold(limits, -1, early=early)
-    lives: list[Assembly] = []
-    lowest = 0
+    store, lives, lowest = CheckpointStore(), list[Assembly](), 0
     for count, record in enumerate(records):
-        lives.append(restarted(steady, records, count, early=early))
+        position = offset_after(records, count)
+        store.commit(steady, position, after_ms)
+        lives.append(restarted(store, limits, records, count, early=early))
         assert tracked_state(lives[-1]) == tracked_state(steady)
-        low = steady.low_water(offset_after(records, count)).offset
-        assert low >= lowest, "the low-water mark never goes back"
-        lowest = low
+        assert store.low.offset >= lowest, "the low-water mark never goes back"
+        lowest = store.low.offset
         said = apply(steady, record)
         for life in lives:
             assert apply(life, record) == said
-            assert tracked_state(life) == tracked_state(steady)
+            assert deciding_state(life) == deciding_state(steady)
 
 
 @settings(max_examples=600, deadline=None)
-@given(logs, limits_of_logs, st.booleans(), st.data())
+@given(logs, limits_of_logs, st.booleans(), checkpoint_after, st.data())
 def test_a_restart_of_a_restarted_fold_is_as_sound_as_the_first(
     records: list[Record],
     limits: Limits,
     early: bool,
+    after_ms: int,
     data: st.DataObject,
 ) -> None:
-    """Each life restarts from the low-water mark of the life before it, which lost its spans."""
+    """Each life goes on from what the life before it committed, which lost its spans."""
+    commits = data.draw(st.sets(st.integers(0, len(records)), max_size=12), label="commits")
     cuts = data.draw(st.sets(st.integers(0, len(records)), max_size=8), label="cuts")
-    steady = new_fold(limits, -1, early=early)
-    life = new_fold(limits, -1, early=early)
+    steady, life = new_fold(limits, -1, early=early), new_fold(limits, -1, early=early)
+    store = CheckpointStore()
     for count, record in enumerate(records):
+        if count in commits | cuts:
+            store.commit(life, offset_after(records, count), after_ms)
         if count in cuts:
-            life = restarted(life, records, count, early=early)
-        assert tracked_state(life) == tracked_state(steady)
+            life = restarted(store, limits, records, count, early=early)
         assert apply(life, record) == apply(steady, record)
-    life = restarted(life, records, len(records), early=early)
-    assert tracked_state(life) == tracked_state(steady)
+        assert deciding_state(life) == deciding_state(steady)

@@ -41,19 +41,23 @@ def records_of(ons: list[On]) -> list[Record]:
     return records
 
 
-def assert_sound(ons: list[On], limits: Limits) -> Assembly:
+def assert_sound(ons: list[On], limits: Limits, after_ms: int) -> Assembly:
     """Restart at every commit position, compare states, and return the fold that never stopped."""
     records = records_of(ons)
-    steady = b.assembly(limits)
+    steady, store = b.assembly(limits), b.CheckpointStore()
     for count in range(len(records) + 1):
-        low = steady.low_water(count)
-        again = b.assembly(limits, log_time_ms=low.log_time_ms)
+        store.commit(steady, count, after_ms)
+        low = store.low
+        again = b.assembly(limits, log_time_ms=low.log_time_ms, checkpoints=store.checkpoints())
+        again.resume(low.offset)
         b.feed(again, records[low.offset : count])
+        again.resume(count)
         assert b.tracked_state(again) == b.tracked_state(steady), f"restart at {low} for {count}"
         if count < len(records):
             b.feed(steady, records[count : count + 1])
         repeated = {name for name, call in steady.calls.items() if call.repeat_offset >= 0}
-        assert steady._reopenable == repeated - open_keys(steady)
+        seen_again = repeated - open_keys(steady) - steady.checkpoints.held
+        assert steady._reopenable == seen_again
     return steady
 
 
@@ -156,10 +160,14 @@ LOGS: dict[str, list[On]] = {
 }
 
 
+@pytest.mark.parametrize("after_ms", [0, LINGER_MS, 1_000_000])
 @pytest.mark.parametrize("log", LOGS.values(), ids=LOGS.keys())
-def test_a_restart_is_sound_at_every_position_of(log: list[On]) -> None:
-    """The state after the re-fold equals that of the fold that never stopped, slot by slot."""
-    assert_sound(log, Limits(open_calls_max=2, linger_ms=LINGER_MS))
+def test_a_restart_is_sound_at_every_position_of(log: list[On], after_ms: int) -> None:
+    """The state after the re-fold equals that of the fold that never stopped, slot by slot.
+
+    Whether checkpoints are written at once, after a while, or only where they must be.
+    """
+    assert_sound(log, Limits(open_calls_max=2, linger_ms=LINGER_MS), after_ms)
 
 
 def test_an_open_call_holds_the_mark_at_its_first_record_and_a_closed_one_at_its_last() -> None:
@@ -234,16 +242,22 @@ def test_a_late_start_that_goes_on_without_end_holds_the_mark_for_one_linger_onl
     assert lows == [0] + [1] * (held - 1) + list(range(held, len(log)))
 
 
-def test_when_too_many_calls_are_open_the_spans_become_one() -> None:
-    """Each refused start forbids more of the same stretch; the list does not grow."""
+def test_a_start_that_is_judged_by_the_count_gets_a_checkpoint_with_the_next_commit() -> None:
+    """A restart may count otherwise, so it must not decide again; and the mark may move on."""
     fold = b.assembly(Limits(open_calls_max=1))
     b.feed(fold, records_of([On(A, 0, b.started(A))]))
     for n in range(1, 100):
         of = b.key(f"other_{n}")
         fold.apply(of.encode(), StreamEvent(0, b.started(of)), n, 0)
-    assert len(fold._spans) == 1
-    b.feed(fold, [Record(A.encode(), StreamEvent(1, b.ended()), 100, 0)])
-    assert fold.low_water(101).offset == 0
+    written = fold.take_checkpoints(100, after_ms=1_000_000)
+    assert [item.key for item in written] == [b.key(f"other_{n}").encode() for n in range(1, 100)]
+    assert {item.call.state for item in written if item.call} == {State.REJECTED}
+    assert len(fold._spans) == 0
+    assert fold.low_water(100).offset == 0
+    fold.advance(1)
+    own = fold.take_checkpoints(101, after_ms=0)
+    assert own[0].key == A.encode()
+    assert fold.low_water(101).offset == 101
 
 
 def spans(*given: tuple[int, int]) -> Spans:

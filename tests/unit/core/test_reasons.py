@@ -7,11 +7,11 @@ from typing import NamedTuple, get_args
 import pytest
 
 import processor.core
-from processor.core.assembly import REASON_OF_OUTCOME
 from processor.core.events import RESPONSE_OUTCOMES, Body, ResponseOutcome, StreamEvent
 from processor.core.gate import Rules
 from processor.core.limits import ENDS_MAX, Limits
 from processor.core.reasons import REASONS, REASONS_BY_STAGE, STAGE_OF, Stage
+from processor.core.step import REASON_OF_OUTCOME
 from tests import builders as b
 
 SMALL = Limits(arguments_bytes_max=8, fragments_max=3, open_calls_max=1)

@@ -5,7 +5,7 @@ from typing import get_args, get_type_hints
 
 import pytest
 
-from processor.core.assembly import TRANSITIONS, Assembly, Step
+from processor.core.assembly import TRANSITIONS, Assembly
 from processor.core.call import Call, State
 from processor.core.events import (
     SEQ_NONE,
@@ -20,6 +20,7 @@ from processor.core.events import (
 )
 from processor.core.limits import Limits
 from processor.core.outcomes import CallCompleted, CallRejected
+from processor.core.step import Step
 from tests import builders as b
 
 NAME = b.key().encode()

@@ -11,7 +11,7 @@ from processor.runtime.settings import CommitSettings, RuntimeSettings
 
 def settings(**changes: object) -> RuntimeSettings:
     """Settings that are right but for `changes`."""
-    given = {"bootstrap": "localhost:9092", "events_topic": "events", **changes}
+    given = {"bootstrap": "localhost:9092", "input_topic": "events", **changes}
     return RuntimeSettings(**given)  # type: ignore[arg-type]  # wrong on purpose
 
 

@@ -1,0 +1,63 @@
+"""The committer on a simulated thread: the same phases, one turn at a time."""
+
+from collections.abc import Callable
+
+from processor.core.errors import InvariantViolated
+from processor.runtime.committer import Committer, Transaction
+from processor.runtime.crash_points import CrashPoint
+from processor.runtime.kafka import Producer
+from processor.testing.process import SimulatedProcess
+
+#: Longest wait before a waiting loop looks whether the commit takes too long.
+_LOOK_MS = 500
+
+
+class SimulatedCommitter(Committer):
+    """Runs the real commit beside the loop, on a thread of `process`."""
+
+    def __init__(
+        self,
+        process: SimulatedProcess,
+        producer: Producer,
+        crash_point: CrashPoint,
+        *,
+        timeout_s: float,
+        clock: Callable[[], float],
+    ) -> None:
+        super().__init__(producer, crash_point, timeout_s=timeout_s, clock=clock)
+        self._process = process
+
+    def start(self) -> None:
+        """Fence the slot's earlier process."""
+        self._resumed(
+            lambda: self._producer.init_transactions(self._timeout_s), "init_transactions"
+        )
+
+    def submit(self, transaction: Transaction) -> None:
+        """Hand over the next transaction; waits until the one in flight has committed."""
+        if not transaction.offsets:
+            raise InvariantViolated("a transaction without an owned offset is not fenced")
+        self.wait()
+        self._given_at_s = self._clock()
+        self._given = transaction
+        self._process.scheduler.spawn(self._process, lambda: self._commit_given(transaction))
+
+    def _commit_given(self, transaction: Transaction) -> None:
+        self._failure = self._commit_or_failure(transaction)
+        if self._failure is None:
+            self._given = None
+            self.committed_count += 1
+
+    def wait(self) -> None:
+        """Wait until nothing is in flight. Raises: what ended the transaction."""
+        while True:
+            self._process.wait(lambda: not self.busy or self._failure is not None, _LOOK_MS)
+            self.check()
+            if not self.busy:
+                return
+
+    def stop(self) -> None:
+        """Wait for the transaction in flight, as a process does that joins its thread."""
+        if not self._process.dead:
+            limit_ms = int(self._timeout_s * 1000)
+            self._process.wait(lambda: not self.busy or self._failure is not None, limit_ms)
