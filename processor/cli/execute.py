@@ -8,7 +8,9 @@ import typer
 
 if TYPE_CHECKING:
     from processor.executor.host import HostSettings
+    from processor.executor.remote import RemoteTools
     from processor.executor.served import ServedTool
+    from processor.policy.catalogue import Catalogue
 
 
 def register(app: typer.Typer) -> None:
@@ -19,10 +21,12 @@ def register(app: typer.Typer) -> None:
 _HELP = """Run completed calls with your tools, each at most once.
 
 Example: toolcalls execute --tools my_tools.py --start earliest
+Example: toolcalls execute --catalogue catalogue.yaml --start earliest
 
-The tools are functions decorated with @tool of processor.executor. Calls of
-tools that are not among them are left to other groups, unless --unknown-tools
-fail says that there are none.
+The tools are functions decorated with @tool of processor.executor, and the
+tools of the catalogue that are HTTP endpoints (http:) or MCP servers (mcp:).
+Calls of tools that are not among them are left to other groups, unless
+--unknown-tools fail says that there are none.
 
 The lease of a running call is its tool's time limit plus --lease-margin-s. A
 longer margin rides out a slower ledger or a paused host; a shorter one lets
@@ -38,7 +42,7 @@ to be restarted by a supervisor.
 """
 
 
-_Tools = Annotated[str, typer.Option(help="A module or a path.py with decorated functions.")]
+_Tools = Annotated[str | None, typer.Option(help="A module or a path.py with decorated functions.")]
 _Group = Annotated[str, typer.Option(envvar="TOOLCALLS_EXECUTOR_GROUP", help="Consumer group.")]
 _Slot = Annotated[
     str | None,
@@ -67,6 +71,15 @@ _Start = Annotated[
     ),
 ]
 _Threads = Annotated[int, typer.Option(min=1, max=1000, help="Calls that run at once.")]
+_PerTenant = Annotated[
+    int | None,
+    typer.Option(
+        envvar="TOOLCALLS_PER_TENANT",
+        min=1,
+        max=1000,
+        help="Calls of one tenant that run at once; by default as many as --threads.",
+    ),
+]
 _LeaseMargin = Annotated[
     float,
     typer.Option(
@@ -91,7 +104,7 @@ _UntilIdle = Annotated[
 
 
 def execute(
-    tools: _Tools,
+    tools: _Tools = None,
     group: _Group = "toolcalls-executor",
     slot: _Slot = None,
     catalogue: _CataloguePath = None,
@@ -102,14 +115,13 @@ def execute(
     start: _Start = None,
     unknown_tools: Annotated[str, typer.Option(help="skip or fail.")] = "skip",
     threads: _Threads = 16,
+    per_tenant: _PerTenant = None,
     lease_margin_s: _LeaseMargin = 10.0,
     drain_s: _Drain = 30.0,
     until_idle_s: _UntilIdle = None,
 ) -> None:
     """Run until SIGTERM or SIGINT; what runs then may end, and the rest is left to its lease."""
     from processor.config import read_catalogue
-    from processor.executor.served import serve
-    from processor.executor.tools import ToolSet
     from processor.runtime.topics import TopicNames
 
     settings = _settings(
@@ -121,16 +133,51 @@ def execute(
         start=start,
         unknown_tools=unknown_tools,
         threads=threads,
+        per_tenant=per_tenant,
         lease_margin_s=lease_margin_s,
         drain_s=drain_s,
         until_idle_s=until_idle_s,
     )
     rules = read_catalogue(catalogue) if catalogue else None
-    served = serve(ToolSet.from_module(tools), rules)
-    _run(settings, served, rules.names() if rules else frozenset())
+    remote = _remote(rules)
+    try:
+        served = _served(tools, rules, remote)
+        _run(settings, served, rules.names() if rules else frozenset(), remote)
+    finally:
+        if remote is not None:
+            remote.close()
 
 
-def _run(settings: "HostSettings", served: "dict[str, ServedTool]", listed: frozenset[str]) -> None:
+def _remote(rules: "Catalogue | None") -> "RemoteTools | None":
+    from processor.executor.remote import RemoteTools
+
+    return None if rules is None else RemoteTools(rules, os.environ)
+
+
+def _served(
+    tools: str | None, rules: "Catalogue | None", remote: "RemoteTools | None"
+) -> "dict[str, ServedTool]":
+    from processor.core.errors import Misuse
+    from processor.executor.served import serve
+    from processor.executor.tools import ToolSet
+
+    found = ToolSet() if tools is None else ToolSet.from_module(tools)
+    for declaration in remote.declarations if remote else ():
+        found.add(declaration)
+    if not len(found):
+        raise Misuse(
+            "there is no tool to serve: give --tools my_tools.py, or a --catalogue with tools that"
+            " have http: or mcp:"
+        )
+    return serve(found, rules, remote.lookups if remote else None)
+
+
+def _run(
+    settings: "HostSettings",
+    served: "dict[str, ServedTool]",
+    listed: frozenset[str],
+    remote: "RemoteTools | None",
+) -> None:
     from processor.app import StopRequest
     from processor.cli.exit_codes import ExitCode, exit_code_of
     from processor.core.errors import ProcessorError
@@ -140,9 +187,12 @@ def _run(settings: "HostSettings", served: "dict[str, ServedTool]", listed: froz
     from processor.executor.ports import SystemClock
     from processor.telemetry.logging import make_logger
 
-    observer = LogObserver(make_logger("executor"), listed=listed)
+    log = make_logger("executor")
+    observer = LogObserver(log, listed=listed)
     stop = StopRequest()
     stop.install()
+    for problem in remote.check() if remote else ():
+        log.error(problem.code, server=problem.server, tool=problem.tool)
     try:
         run_executor(
             settings,
@@ -155,14 +205,17 @@ def _run(settings: "HostSettings", served: "dict[str, ServedTool]", listed: froz
     except ProcessorError as e:
         if observer.calls_left_running:
             typer.echo(f"toolcalls: {e}", err=True)
-            _end_at_once(exit_code_of(e))
+            _end_at_once(exit_code_of(e), remote)
         raise
     if observer.calls_left_running:
-        _end_at_once(ExitCode.OK)
+        _end_at_once(ExitCode.OK, remote)
 
 
-def _end_at_once(status: int) -> NoReturn:
+def _end_at_once(status: int, remote: "RemoteTools | None") -> NoReturn:
     """End although tools still run: the interpreter's own end would wait for their threads."""
+    if remote is not None:
+        # A child process of ours must not outlive us.
+        remote.close()
     sys.stdout.flush()
     sys.stderr.flush()
     os._exit(status)
@@ -178,6 +231,7 @@ def _settings(
     start: str | None,
     unknown_tools: str,
     threads: int,
+    per_tenant: int | None,
     lease_margin_s: float,
     drain_s: float,
     until_idle_s: float | None,
@@ -219,8 +273,8 @@ def _settings(
             unknown_tools=unknown_tools,  # type: ignore[arg-type]  # checked above
         ),
         worker=WorkerSettings(
-            idle_end_s=until_idle_s, drain_s=drain_s, in_flight_max=max(256, threads * 4)
+            idle_end_s=until_idle_s, drain_s=drain_s, in_flight_max=max(4096, threads * 4)
         ),
         threads=threads,
-        per_tenant=threads,
+        per_tenant=threads if per_tenant is None else per_tenant,
     ).checked()

@@ -22,6 +22,8 @@ class ExitCode(IntEnum):
     COMMIT_UNKNOWN = 7
     RESTORE_REFUSED = 8
     COMMIT_REFUSED = 9
+    DIFFERENCES = 10
+    UNKNOWN_CALL = 11
     INTERNAL = 70
 
 
@@ -36,6 +38,8 @@ MEANINGS = {
     ExitCode.COMMIT_UNKNOWN: "the result of the last commit is unknown",
     ExitCode.RESTORE_REFUSED: "the committed position does not fit the topic",
     ExitCode.COMMIT_REFUSED: "the broker refused a transaction",
+    ExitCode.DIFFERENCES: "the outputs are not what the events say",
+    ExitCode.UNKNOWN_CALL: "nobody knows the call",
     ExitCode.INTERNAL: "a bug in this program",
 }
 

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, get_args
 
 import typer
 
-from processor.cli import ledger_verbs
+from processor.cli import ledger_stats, ledger_verbs
 from processor.cli.ledger_call import (
     NEXT_STEP,
     Database,
@@ -26,6 +26,7 @@ def register(app: typer.Typer) -> None:
     ledger.command("list", help="List calls, newest first.")(list_calls)
     ledger.command("show", help="Show one call: state, history, what may be done next.")(show)
     ledger_verbs.register(ledger)
+    ledger_stats.register(ledger)
     app.add_typer(ledger, name="ledger")
 
 

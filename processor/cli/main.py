@@ -17,7 +17,23 @@ from processor import __version__
 from processor.cli.exit_codes import MEANINGS, ExitCode, exit_code_of
 from processor.core.errors import ProcessorError
 
-VERBS = ("dev", "topics", "publish", "run", "assemble", "execute", "demo", "migrate", "ledger")
+VERBS = (
+    "dev",
+    "topics",
+    "publish",
+    "normalize",
+    "run",
+    "assemble",
+    "execute",
+    "demo",
+    "migrate",
+    "ledger",
+    "relay",
+    "usage",
+    "verify",
+    "inspect",
+    "doctor",
+)
 
 _CLIENT_BROKEN: Final = frozenset(
     {

@@ -1,4 +1,4 @@
-"""Named places at which a test may kill the executor; in production they do nothing."""
+"""Named places at which a test may kill a process of this room; in production they do nothing."""
 
 import os
 import signal
@@ -8,6 +8,9 @@ from typing import Final
 from processor.core.errors import Misuse
 
 POINTS: Final = ("after_claim", "after_begin", "after_effect", "after_finish", "before_commit")
+RELAY_POINTS: Final = ("after_take", "after_publish", "after_mark", "after_marked")
+METER_POINTS: Final = ("before_record", "after_record", "after_dead_letters")
+_ALL: Final = POINTS + RELAY_POINTS + METER_POINTS
 CrashPoint = Callable[[str], None]
 
 _AT: Final = "TOOLCALLS_CRASH_AT"
@@ -32,8 +35,8 @@ def crash_point_of(environment: Mapping[str, str]) -> CrashPoint:
         return never_crash
     if environment.get(_ALLOWED) != "1":
         raise Misuse(f"{_AT} is set, but {_ALLOWED} is not 1: unset it, this is no test")
-    if wanted not in POINTS:
-        raise Misuse(f"no crash point is named {wanted}; known: {', '.join(POINTS)}")
+    if wanted not in _ALL:
+        raise Misuse(f"no crash point is named {wanted}; known: {', '.join(_ALL)}")
 
     def crash(point: str) -> None:
         if point == wanted:

@@ -2,7 +2,9 @@
 
 Rules:
     A call that may not run yet waits here without a thread; calls behind it go first when they may.
-    What waits is bounded by the caller, who asks `in_flight` before reading more.
+    What waits is bounded by the caller, who asks `in_flight` and `bytes_in_flight` before reading more.
+    Calls of one tenant and tool start in their order. Cost of a start: one look at each tenant and tool
+    that waits, however many calls of it do.
     A delivery that has to be tried again waits for its time and goes on counting as in flight.
 """
 
@@ -23,6 +25,7 @@ class Task:
     tool: str
     run: Callable[[], Ran]
     done: Callable[[Ran], None]
+    size_bytes: int = 0
 
 
 class Dispatcher:
@@ -46,7 +49,9 @@ class Dispatcher:
         self._again_after_s = again_after_s
         self._monotonic_s = monotonic_s
         self._lock = threading.Condition()
-        self._waiting: deque[Task] = deque()
+        self._waiting: dict[tuple[str, str], deque[tuple[int, Task]]] = {}
+        self._waiting_all = 0
+        self._bytes = 0
         self._later: list[tuple[float, int, Task]] = []
         self._ticket = 0
         self._running: Counter[tuple[str, str]] = Counter()
@@ -57,13 +62,19 @@ class Dispatcher:
     def submit(self, task: Task) -> None:
         """Run a task as soon as it may."""
         with self._lock:
-            self._waiting.append(task)
+            self._bytes += task.size_bytes
+            self._wait(task)
             self._start_what_may()
 
     def in_flight(self) -> int:
         """Tasks that run or wait."""
         with self._lock:
-            return self._running_all + len(self._waiting) + len(self._later)
+            return self._running_all + self._waiting_all + len(self._later)
+
+    def bytes_in_flight(self) -> int:
+        """Sizes of the tasks that run or wait."""
+        with self._lock:
+            return self._bytes
 
     def running(self) -> int:
         """Tasks that run."""
@@ -75,7 +86,7 @@ class Dispatcher:
         with self._lock:
             now_s = self._monotonic_s()
             while self._later and self._later[0][0] <= now_s:
-                self._waiting.append(heapq.heappop(self._later)[2])
+                self._wait(heapq.heappop(self._later)[2])
             self._start_what_may()
 
     def drain(self, timeout_s: float) -> bool:
@@ -83,26 +94,38 @@ class Dispatcher:
         with self._lock:
             self._stopping = True
             self._waiting.clear()
+            self._waiting_all = 0
             self._later.clear()
             return self._lock.wait_for(lambda: self._running_all == 0, timeout_s)
 
+    def _wait(self, task: Task) -> None:
+        if self._stopping:
+            return
+        self._ticket += 1
+        line = self._waiting.setdefault((task.tool, task.tenant), deque())
+        line.append((self._ticket, task))
+        self._waiting_all += 1
+
     def _start_what_may(self) -> None:
-        kept: deque[Task] = deque()
-        while self._waiting and self._running_all < self._threads and not self._stopping:
-            task = self._waiting.popleft()
-            if not self._may_run(task):
-                kept.append(task)
-                continue
+        while self._running_all < self._threads:
+            may = [(line[0][0], of) for of, line in self._waiting.items() if self._may_run(*of)]
+            if not may:
+                return
+            of = min(may)[1]
+            line = self._waiting[of]
+            task = line.popleft()[1]
+            if not line:
+                del self._waiting[of]
+            self._waiting_all -= 1
             self._count(task, 1)
             # Of its own and daemonic: a tool that never returns must not keep the process alive.
             threading.Thread(target=self._run, args=(task,), name="call", daemon=True).start()
-        self._waiting.extendleft(reversed(kept))
 
-    def _may_run(self, task: Task) -> bool:
-        tool_max = self._per_tool.get(task.tool, self._threads)
+    def _may_run(self, tool: str, tenant: str) -> bool:
+        tool_max = self._per_tool.get(tool, self._threads)
         return (
-            self._running["tool", task.tool] < tool_max
-            and self._running["tenant", task.tenant] < self._per_tenant
+            self._running["tool", tool] < tool_max
+            and self._running["tenant", tenant] < self._per_tenant
         )
 
     def _count(self, task: Task, change: int) -> None:
@@ -127,5 +150,7 @@ class Dispatcher:
                 self._ticket += 1
                 due_s = self._monotonic_s() + self._again_after_s
                 heapq.heappush(self._later, (due_s, self._ticket, task))
+            else:
+                self._bytes -= task.size_bytes
             self._start_what_may()
             self._lock.notify_all()

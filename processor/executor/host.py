@@ -10,9 +10,11 @@ from processor.executor.crash_points import CrashPoint, never_crash
 from processor.executor.dispatch import Dispatcher
 from processor.executor.kafka_source import KafkaRefetch, KafkaSettings, KafkaSource
 from processor.executor.ports import AllowAll, Authoriser, Observer, SystemClock
+from processor.executor.reconcile import Reconciler
 from processor.executor.runner import CallRunner, RunnerSettings
 from processor.executor.served import ServedTool
 from processor.executor.worker import Worker, WorkerSettings
+from processor.ledger.grouped import GroupedLedger
 from processor.ledger.postgres import PostgresLedger, PostgresSettings
 
 
@@ -60,7 +62,7 @@ def run_executor(
     settings = settings.checked()
     with PostgresLedger(settings.postgres) as ledger:
         runner = CallRunner(
-            ledger,
+            GroupedLedger(ledger),
             tools,
             # Unique to this start: what a former start of the slot has claimed is not ours.
             owner=f"{settings.kafka.group}/{settings.kafka.slot or '-'}/{secrets.token_hex(4)}",
@@ -69,7 +71,9 @@ def run_executor(
             authoriser=authoriser or AllowAll(),
             observer=observer,
             crash_point=crash_point,
+            starts_of=lambda tenant, key: view.begun if (view := ledger.show(tenant, key)) else 0,
         )
+        reconciler = Reconciler(ledger, tools, clock=clock, observer=observer)
         observer.started(settings.kafka.group, settings.kafka.slot, sorted(tools))
         try:
             Worker(
@@ -77,6 +81,7 @@ def run_executor(
                 refetch=KafkaRefetch(settings.kafka, observer.client_error),
                 ledger=ledger,
                 runner=runner,
+                reconciler=reconciler,
                 dispatcher=Dispatcher(
                     threads=settings.threads,
                     per_tenant=settings.per_tenant,
@@ -94,3 +99,4 @@ def run_executor(
             ).run()
         finally:
             runner.close()
+            reconciler.close()

@@ -176,7 +176,7 @@ class KafkaSource:
         if code in _GONE:
             raise PositionLost(
                 f"{message.topic()}[{message.partition()}] does not have the committed offset any"
-                " more: calls were deleted before they were executed; set the group's offsets by"
+                " more: records were deleted before they were read; set the group's offsets by"
                 " hand when that is accepted"
             )
         if code in _UNKNOWN_TOPIC:
@@ -275,6 +275,7 @@ def _delivered(message: Message) -> Delivered:
         key=_bytes(message.key()),
         value=_bytes(message.value()),
         headers=trace_headers(message),
+        timestamp_ms=max(0, message.timestamp()[1]),
     )
 
 

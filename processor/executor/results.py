@@ -18,6 +18,13 @@ UNREADABLE: Final = "result_unreadable"
 
 
 @record
+class WithoutBody:
+    """Returned for an effect that happened and whose result cannot be kept; `problem` is the word for it."""
+
+    problem: str
+
+
+@record
 class _Body:
     """Bytes to store, their digest, or the word for why there are none."""
 
@@ -47,6 +54,8 @@ def outcome_of(
 
 
 def _encode(value: object) -> _Body:
+    if isinstance(value, WithoutBody):
+        return _Body(None, None, value.problem)
     if isinstance(value, bytes):
         data = bytes(value)
     else:

@@ -5,6 +5,7 @@ Rules:
     The arguments that were checked are the object that the tool gets; they are parsed once.
     What a tool's ending means is decided by what it raised and by the effect class in the ledger:
     returned = succeeded; `ToolFailed` = failed; `NotSent` = given back; anything else = unknown.
+    What is given back waits longer with every try.
     The class of the first claim stays; a call that was released before its response ended runs only
     under a class for which that is harmless.
 """
@@ -18,8 +19,10 @@ from processor.core.errors import Fenced, Indeterminate, ProcessorError, Transie
 from processor.core.gate import EARLY_CLASSES
 from processor.core.outcomes import CallCompleted, EffectClass
 from processor.core.strict_json import Fault
+from processor.executor.backoff import Backoff
 from processor.executor.context import ToolContext
 from processor.executor.crash_points import CrashPoint, never_crash
+from processor.executor.endings import GivenBack, late_meaning, meaning
 from processor.executor.invoke import (
     Ending,
     EventLoop,
@@ -37,10 +40,8 @@ from processor.executor.ports import (
     Disposition,
     Observer,
 )
-from processor.executor.raised import why_raised
 from processor.executor.results import UNREADABLE, outcome_of
 from processor.executor.served import ServedTool, keywords_of, prepare
-from processor.executor.signals import NotSent, ToolFailed, bounded_delay_s, error_word
 from processor.ledger.port import (
     UNSURE,
     Answer,
@@ -60,6 +61,8 @@ T = TypeVar("T")
 #: Of the lease, the part that may have passed when the effect starts.
 _LEASE_USED_MAX: Final = 0.8
 _RETRY_WAIT_S_MAX: Final = 5.0
+#: What a remote tool gets beyond its limit, to end by itself.
+_REMOTE_GRACE_S: Final = 0.5
 
 _DISPOSITION_OF: Final[dict[VerdictKind, Disposition]] = {
     "replay": "settled",
@@ -79,7 +82,8 @@ class RunnerSettings:
 
     A call starts only until `call_deadline_s` after its response or call ended, by the record.
     `lease_margin_s` is added to a tool's time limit for the lease; `settle_patience_s` is how long a
-    ledger that does not answer is asked again to take a result.
+    ledger that does not answer is asked again to take a result. A call that was given back waits about
+    `retry_delay_s`, then twice that, up to `retry_delay_s_max`, unless its tool says for how long.
     """
 
     claim_lease_s: float = 30.0
@@ -87,6 +91,7 @@ class RunnerSettings:
     call_deadline_s: float = 86_400.0
     settle_patience_s: float = 30.0
     retry_delay_s: float = 1.0
+    retry_delay_s_max: float = 300.0
     unknown_tools: Literal["skip", "fail"] = "skip"
 
 
@@ -112,6 +117,9 @@ class _Attempt:
 class CallRunner:
     """Runs calls; safe to use from several threads. `owner` names this process and this start of it.
 
+    `starts_of` says how often the effect of (tenant, key) was begun; without it every start of a remote
+    tool is taken for the first.
+
     Raises, from `run`: `Misuse` and `InvariantViolated` of the ledger, which end the process.
     """
 
@@ -126,8 +134,10 @@ class CallRunner:
         authoriser: Authoriser,
         observer: Observer,
         crash_point: CrashPoint = never_crash,
+        starts_of: Callable[[str, str], int] | None = None,
     ) -> None:
         self._ledger = ledger
+        self._starts_of = starts_of
         self._tools = tools
         self._owner = owner
         self._settings = settings
@@ -137,7 +147,8 @@ class CallRunner:
         self._crash_point = crash_point
         self._questions = 0
         self._questions_lock = threading.Lock()
-        self._loop = EventLoop() if any(t.is_async for t in tools.values()) else None
+        self._backoff = Backoff(first_s=settings.retry_delay_s, most_s=settings.retry_delay_s_max)
+        self._loop = EventLoop() if any(_needs_loop(t) for t in tools.values()) else None
 
     def close(self) -> None:
         """Stop the loop of async tools."""
@@ -293,7 +304,11 @@ class CallRunner:
     def _call(self, attempt: _Attempt, context: ToolContext, late: Late) -> Ending:
         served = attempt.served
         function = served.declaration.function
-        keywords = keywords_of(served, attempt.prepared, context)
+        keywords = keywords_of(served, attempt.prepared, attempt.call.arguments, context)
+        if served.declaration.loop is not None:
+            # Its own limit ends first, and says whether anything was sent.
+            limit_s = served.timeout_s + min(_REMOTE_GRACE_S, self._settings.lease_margin_s / 2)
+            return served.declaration.loop.call(function, keywords, timeout_s=limit_s)
         if served.is_async and self._loop is not None:
             return self._loop.call(function, keywords, timeout_s=served.timeout_s)
         return call_in_thread(
@@ -349,22 +364,22 @@ class CallRunner:
         return self._give_back(attempt, "commit_unknown", None, not_sent=False)
 
     def _conclude(self, attempt: _Attempt, ending: Ending) -> Ran:
-        match ending:
-            case Returned(value):
-                outcome = outcome_of("succeeded", value)
-                if outcome is None:
-                    return self._give_back(attempt, UNREADABLE, None, not_sent=False)
-                return self._settle(attempt, outcome)
-            case Raised(ToolFailed() as failed):
-                return self._settle(attempt, _failed(failed))
-            case Raised(NotSent() as unsent):
-                delay_s = bounded_delay_s(unsent.retry_after_s)
-                return self._give_back(attempt, "not_sent", delay_s)
-            case Raised(error):
-                why = why_raised(error, attempt.served.declaration.function)
-                return self._give_back(attempt, why, None, not_sent=False)
-            case TimedOut():
-                return self._give_back(attempt, "timed_out", None, not_sent=False)
+        found = meaning(ending, attempt.served.declaration.function)
+        if isinstance(found, Outcome):
+            if found.state != "failed" or not self._proves_nothing(attempt):
+                return self._settle(attempt, found)
+            found = GivenBack(found.error_class or "refused", None, not_sent=False)
+        return self._give_back(attempt, found.why, found.delay_s, not_sent=found.not_sent)
+
+    def _proves_nothing(self, attempt: _Attempt) -> bool:
+        """A remote refusal speaks of its own request: an earlier start may have taken effect before."""
+        remote = attempt.served.declaration.loop is not None
+        if not remote or attempt.effect_class != "idempotent" or self._starts_of is None:
+            return False
+        try:
+            return self._starts_of(attempt.owned.tenant, attempt.owned.idempotency_key) > 1
+        except (Transient, Indeterminate):
+            return True
 
     def _settle(self, attempt: _Attempt, outcome: Outcome) -> Ran:
         answer = self._patiently(lambda: self._ledger.finish(attempt.owned, outcome))
@@ -380,21 +395,20 @@ class CallRunner:
         self, attempt: _Attempt, why: str, delay_s: float | None, *, not_sent: bool = True
     ) -> Ran:
         """Return the call; its class decides what it becomes when something may have been sent."""
-        delay = self._settings.retry_delay_s if delay_s is None else delay_s
+        owned = attempt.owned
+        name = f"{owned.tenant}/{owned.idempotency_key}"
+        delay = self._backoff.next_s(name) if delay_s is None else delay_s
         state = self._patiently(
-            lambda: self._ledger.release(attempt.owned, not_sent=not_sent, why=why, delay_s=delay)
+            lambda: self._ledger.release(owned, not_sent=not_sent, why=why, delay_s=delay)
         )
+        if state != "ready":
+            self._backoff.forget(name)
         disposition: Disposition = "settled" if state == "failed" else "parked"
         return self._ended(attempt, disposition, state or "fenced", why)
 
     def _settle_late(self, attempt: _Attempt, ending: Returned | Raised) -> None:
         """A tool that outlived its limit has ended: what it says may still settle the doubt."""
-        if isinstance(ending, Returned):
-            outcome = outcome_of("succeeded", ending.value)
-        elif isinstance(ending.error, ToolFailed):
-            outcome = _failed(ending.error)
-        else:
-            outcome = None
+        outcome = late_meaning(ending)
         if outcome is None:
             return
         call = attempt.call
@@ -442,9 +456,5 @@ class CallRunner:
         return Ran(disposition, word)
 
 
-def _failed(error: ToolFailed) -> Outcome:
-    word = error_word(error.error_class)
-    without_body = Outcome("failed", error_class=word)
-    if error.result is None:
-        return without_body
-    return outcome_of("failed", error.result, word) or without_body
+def _needs_loop(served: ServedTool) -> bool:
+    return served.is_async and served.declaration.loop is None

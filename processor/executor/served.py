@@ -17,6 +17,7 @@ from processor.core.limits import Limits
 from processor.core.outcomes import CallCompleted, EffectClass
 from processor.core.strict_json import Fault, parse_strict
 from processor.executor.context import ToolContext
+from processor.executor.invoke import EventLoop
 from processor.executor.tools import ToolDeclaration, ToolSet
 from processor.policy.catalogue import (
     CONCURRENCY_DEFAULT,
@@ -24,12 +25,27 @@ from processor.policy.catalogue import (
     REDRIVE_WINDOW_S_DEFAULT,
     TIMEOUT_S_DEFAULT,
     Catalogue,
+    CatalogueTool,
 )
 from processor.policy.schema import compile_schema
+from processor.policy.transports import ABSENT_AFTER_S_DEFAULT
 
 Check = Callable[[object], str | None]
 
 _DEPTH_MAX: Final = Limits().depth_max
+
+
+@record
+class Lookup:
+    """Whom to ask what became of a call in doubt; see `executor.reconcile`. Seconds.
+
+    A coroutine function runs on `loop`; None is the loop of all.
+    """
+
+    function: Callable[..., object]
+    absent_after_s: float
+    is_async: bool
+    loop: EventLoop | None = None
 
 
 @record
@@ -45,17 +61,34 @@ class ServedTool:
     concurrency: int
     redrive_window_s: float
     is_async: bool
+    lookup: Lookup | None = None
 
 
-def serve(tools: ToolSet, catalogue: Catalogue | None = None) -> dict[str, ServedTool]:
-    """Join each tool with its catalogue entry. Raises: `Misuse` where the two contradict."""
-    return {declaration.name: _served(declaration, catalogue) for declaration in tools}
+def serve(
+    tools: ToolSet,
+    catalogue: Catalogue | None = None,
+    lookups: Mapping[str, Lookup] | None = None,
+) -> dict[str, ServedTool]:
+    """Join each tool with its catalogue entry; `lookups` are those that the catalogue states.
+
+    Raises: `Misuse` where the two contradict.
+    """
+    known = lookups or {}
+    return {d.name: _served(d, catalogue, known.get(d.name)) for d in tools}
 
 
-def _served(declaration: ToolDeclaration, catalogue: Catalogue | None) -> ServedTool:
+def _served(
+    declaration: ToolDeclaration, catalogue: Catalogue | None, lookup: Lookup | None
+) -> ServedTool:
     name = declaration.name
     listed = catalogue.tool(name) if catalogue else None
     stated = declaration.effect_class
+    if listed and listed.remote and declaration.loop is None:
+        raise Misuse(
+            f"tool {name}: the catalogue says where it is, and there is a function as well"
+        )
+    if lookup and declaration.reconcile:
+        raise Misuse(f"tool {name}: function and catalogue both say whom to ask (reconcile)")
     if listed and stated and listed.effect_class != stated:
         raise Misuse(
             f"tool {name}: the function says {stated}, the catalogue {listed.effect_class}"
@@ -79,7 +112,18 @@ def _served(declaration: ToolDeclaration, catalogue: Catalogue | None) -> Served
         concurrency=listed.concurrency if listed else CONCURRENCY_DEFAULT,
         redrive_window_s=listed.redrive_window_s if listed else REDRIVE_WINDOW_S_DEFAULT,
         is_async=inspect.iscoroutinefunction(declaration.function),
+        lookup=lookup or _own_lookup(declaration, listed),
     )
+
+
+def _own_lookup(declaration: ToolDeclaration, listed: CatalogueTool | None) -> Lookup | None:
+    function = declaration.reconcile
+    if function is None:
+        return None
+    stated = declaration.effect_class or (listed.effect_class if listed else None)
+    if stated != "reconcilable":
+        raise Misuse(f"tool {declaration.name}: reconcile needs effect_class reconcilable")
+    return Lookup(function, ABSENT_AFTER_S_DEFAULT, inspect.iscoroutinefunction(function))
 
 
 def _signature_check(declaration: ToolDeclaration) -> Check:
@@ -131,9 +175,11 @@ def _text(arguments: bytes) -> str | Fault:
 
 
 def keywords_of(
-    served: ServedTool, arguments: object, context: ToolContext
+    served: ServedTool, arguments: object, exact: bytes, context: ToolContext
 ) -> Mapping[str, object]:
-    """The keyword arguments of the function for one call."""
+    """The keyword arguments of the function for one call; `exact` is the text of `arguments`."""
+    if served.declaration.exact_bytes:
+        return {"arguments": exact, "context": context}
     parameters = served.declaration.parameters
     if "arguments" in parameters:
         keywords: dict[str, object] = {"arguments": arguments}

@@ -3,7 +3,8 @@
 Rules:
     Returning means that the effect happened. `ToolFailed` means that it definitely did not, and
     `NotSent` that the request never left. Everything else that leaves a tool, a time-out included,
-    means that nobody knows; what follows then depends on the effect class.
+    means that nobody knows; what follows then depends on the effect class. `OutcomeUnknown` says that in
+    words, and when to try again.
     A tool's own words are stored and logged, so they are words: a text that could quote an argument
     is replaced.
 """
@@ -12,6 +13,7 @@ import math
 import re
 from typing import Final
 
+from processor.core._record import record
 from processor.core.errors import ProcessorError
 
 _WORD: Final = re.compile(r"[a-z0-9_]{1,64}")
@@ -41,15 +43,44 @@ class ToolFailed(ProcessorError):
 class NotSent(ProcessorError):
     """The request provably never left: no connection was made (name lookup, refused, TLS failure).
 
-    A read time-out is not that: the request was in flight. The call is tried again after
-    `retry_after_s` seconds (0 to 86400, a value outside is brought inside), whatever its class.
+    A read time-out is not that: the request was in flight. The call is tried again, whatever its class:
+    after `retry_after_s` seconds (0 to 86400, a value outside is brought inside), or, when that is None,
+    after a time that grows with every try. `word` says why, as in `OutcomeUnknown`.
     """
 
     code = "not_sent"
 
-    def __init__(self, *, retry_after_s: float = RETRY_AFTER_S_DEFAULT) -> None:
+    def __init__(self, word: str = "not_sent", *, retry_after_s: float | None = None) -> None:
         super().__init__("the request was not sent")
-        self.retry_after_s = bounded_delay_s(retry_after_s)
+        self.word = error_word(word)
+        self.retry_after_s = None if retry_after_s is None else bounded_delay_s(retry_after_s)
+
+
+class OutcomeUnknown(ProcessorError):
+    """The request left, and what came of it is not known: no answer, a cut one, or one that leaves it open.
+
+    By its effect class the call runs again or is in doubt; it is never failed. `word` stands in the
+    ledger's history. `retry_after_s` as in `NotSent`.
+    """
+
+    code = "outcome_unknown"
+
+    def __init__(self, word: str = "unknown", *, retry_after_s: float | None = None) -> None:
+        super().__init__("the outcome is not known")
+        self.word = error_word(word)
+        self.retry_after_s = None if retry_after_s is None else bounded_delay_s(retry_after_s)
+
+
+@record
+class Happened:
+    """The other side knows the key: the effect happened. `result` is stored as a returned value would be."""
+
+    result: object = None
+
+
+@record
+class NotHappened:
+    """The other side does not know the key."""
 
 
 def error_word(text: object) -> str:

@@ -14,7 +14,10 @@ from processor.core._record import record
 
 @record
 class Delivered:
-    """One record as it was read. `headers` holds the trace headers only."""
+    """One record as it was read. `headers` holds the trace headers only.
+
+    `timestamp_ms` is the record's own time, epoch milliseconds; 0 when it has none.
+    """
 
     topic: str
     partition: int
@@ -22,6 +25,7 @@ class Delivered:
     key: bytes | None
     value: bytes | None
     headers: dict[str, str]
+    timestamp_ms: int = 0
 
 
 @record

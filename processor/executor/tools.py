@@ -27,6 +27,7 @@ from processor.core._record import field, record
 from processor.core.errors import Misuse
 from processor.core.events import ArgumentsFormat
 from processor.core.outcomes import EffectClass
+from processor.executor.invoke import EventLoop
 from processor.executor.raised import place_of
 
 F = TypeVar("F", bound=Callable[..., object])
@@ -39,7 +40,9 @@ class ToolDeclaration:
     """What a function states about itself. None means: as the catalogue says, else the default.
 
     `schema` is checked just before execution, besides the catalogue's. `timeout_s` is the time limit
-    of one attempt. With `decimals`, numbers with a fraction arrive as `Decimal`, every digit kept.
+    of one attempt. With `decimals`, numbers with a fraction arrive as `Decimal`, every digit kept; with
+    `exact_bytes`, `arguments` is the checked text itself. `reconcile` is asked what became of a call in
+    doubt (see `executor.reconcile`). A coroutine function runs on `loop`; None is the loop of all.
     """
 
     name: str
@@ -50,6 +53,9 @@ class ToolDeclaration:
     arguments: ArgumentsFormat = "json"
     decimals: bool = False
     parameters: frozenset[str] = field(default_factory=frozenset[str])
+    reconcile: Callable[..., object] | None = None
+    exact_bytes: bool = False
+    loop: EventLoop | None = None
 
 
 def tool(
@@ -62,6 +68,7 @@ def tool(
     timeout_s: float | None = None,
     arguments: ArgumentsFormat = "json",
     decimals: bool = False,
+    reconcile: Callable[..., object] | None = None,
 ) -> Callable[[F], F]:
     """Declare a function, sync or async, as the tool `name` (by default the function's own name).
 
@@ -78,6 +85,7 @@ def tool(
             timeout_s=timeout_s,
             arguments=arguments,
             decimals=decimals,
+            reconcile=reconcile,
         )
         setattr(function, _DECLARATION, declaration)
         return function
@@ -94,6 +102,7 @@ def _declared(
     timeout_s: float | None,
     arguments: ArgumentsFormat,
     decimals: bool,
+    reconcile: Callable[..., object] | None,
 ) -> ToolDeclaration:
     return ToolDeclaration(
         name=name or function.__name__,
@@ -104,6 +113,7 @@ def _declared(
         arguments=arguments,
         decimals=decimals,
         parameters=frozenset(inspect.signature(function).parameters),
+        reconcile=reconcile,
     )
 
 
@@ -139,6 +149,7 @@ class ToolSet:
         timeout_s: float | None = None,
         arguments: ArgumentsFormat = "json",
         decimals: bool = False,
+        reconcile: Callable[..., object] | None = None,
     ) -> Callable[[F], F]:
         """As the function `tool`, and serve it. Raises, when applied: as `add`."""
         _refuse_bare(undeclared)
@@ -152,6 +163,7 @@ class ToolSet:
                 timeout_s=timeout_s,
                 arguments=arguments,
                 decimals=decimals,
+                reconcile=reconcile,
             )
             self.add(declaration)
             return function
@@ -196,11 +208,23 @@ def _check(declaration: ToolDeclaration) -> None:
             raise Misuse(f"tool {name}: free text has no schema")
         if "arguments" not in declaration.parameters:
             raise Misuse(f"tool {name}: a free-text tool needs a parameter named arguments")
+    if declaration.reconcile is not None and declaration.effect_class not in {None, "reconcilable"}:
+        raise Misuse(f"tool {name}: only a tool of effect_class reconcilable has reconcile")
+    if declaration.reconcile is not None and not _takes_context(declaration.reconcile):
+        raise Misuse(f"tool {name}: reconcile is a function with one parameter, named context")
     if declaration.effect_class == "transactional":
         if inspect.iscoroutinefunction(declaration.function):
             raise Misuse(f"tool {name}: a transactional tool must be a plain function")
         if "context" not in declaration.parameters:
             raise Misuse(f"tool {name}: a transactional tool needs a parameter named context")
+
+
+def _takes_context(function: Callable[..., object]) -> bool:
+    try:
+        inspect.signature(function).bind(context=None)
+    except TypeError:
+        return False
+    return True
 
 
 def _load(module: str) -> ModuleType:

@@ -12,6 +12,7 @@ Rules:
 
 import threading
 from collections.abc import Callable
+from functools import partial
 from typing import Final
 
 from processor.codec.dead_letter_codes import Undecodable
@@ -21,6 +22,7 @@ from processor.core.outcomes import CallCompleted
 from processor.executor.crash_points import CrashPoint, never_crash
 from processor.executor.dispatch import Dispatcher, Task
 from processor.executor.ports import Clock, Observer
+from processor.executor.reconcile import Reconciler
 from processor.executor.runner import CallRunner, Ran
 from processor.executor.source import (
     Assigned,
@@ -42,14 +44,17 @@ Decode = Callable[[bytes | None, bytes | None], CallCompleted]
 class WorkerSettings:
     """Bounds of one process. Seconds.
 
-    `in_flight_max` bounds the deliveries in memory: above it nothing is read. `idle_end_s` ends the
-    loop after so long without any work; None means never.
+    `in_flight_max` and `in_flight_bytes_max` (of arguments) bound the deliveries in memory: above them
+    nothing is read. They are large, so that a tool with a long queue does not hold up the others.
+    `idle_end_s` ends the loop after so long without any work; None means never.
     """
 
-    in_flight_max: int = 256
+    in_flight_max: int = 4096
+    in_flight_bytes_max: int = 64 * 1024 * 1024
     poll_s: float = 0.1
     commit_interval_s: float = 0.5
     care_interval_s: float = 1.0
+    reconcile_interval_s: float = 2.0
     redrive_limit: int = 32
     redrive_hold_s: float = 30.0
     drain_s: float = 30.0
@@ -73,12 +78,15 @@ class Worker:
         observer: Observer,
         settings: WorkerSettings,
         stop_requested: Callable[[], bool],
+        reconciler: Reconciler | None = None,
         crash_point: CrashPoint = never_crash,
     ) -> None:
         self._source = source
         self._refetch = refetch
         self._ledger = ledger
         self._runner = runner
+        self._reconciler = reconciler
+        self._next_reconcile_s = clock.monotonic_s()
         self._dispatcher = dispatcher
         self._tools = sorted(tools)
         self._decode = decode
@@ -122,7 +130,7 @@ class Worker:
         next_commit_s = self._clock.monotonic_s() + self._settings.commit_interval_s
         while not self._stop_requested() and not self._idle_for_too_long():
             self._raise_failures()
-            full = self._dispatcher.in_flight() >= self._settings.in_flight_max
+            full = self._is_full()
             if full or paused:
                 # A rebalance hands out partitions that are not paused, so this is said each time.
                 (self._source.pause if full else self._source.resume)()
@@ -134,6 +142,12 @@ class Worker:
             if self._clock.monotonic_s() >= next_commit_s:
                 self._commit()
                 next_commit_s = self._clock.monotonic_s() + self._settings.commit_interval_s
+
+    def _is_full(self) -> bool:
+        return (
+            self._dispatcher.in_flight() >= self._settings.in_flight_max
+            or self._dispatcher.bytes_in_flight() >= self._settings.in_flight_bytes_max
+        )
 
     def _raise_failures(self) -> None:
         for failure in (self._dispatcher.failure, self._care_failure):
@@ -191,6 +205,7 @@ class Worker:
                 tool=call.tool,
                 run=lambda: self._runner.run(call, source, delivered.headers),
                 done=done,
+                size_bytes=len(call.arguments),
             )
         )
 
@@ -253,6 +268,22 @@ class Worker:
             if self._care_ended.is_set():
                 return
             self._redrive(source)
+        self._ask_about_doubts()
+
+    def _ask_about_doubts(self) -> None:
+        """Whom nobody answers holds up one place of the tool's own, and nothing else."""
+        reconciler, now_s = self._reconciler, self._clock.monotonic_s()
+        if reconciler is None or now_s < self._next_reconcile_s:
+            return
+        self._next_reconcile_s = now_s + self._settings.reconcile_interval_s
+        try:
+            due = reconciler.due()
+        except (Transient, Indeterminate):
+            return
+        for line in due:
+            self._dispatcher.submit(
+                Task(line.tenant, line.tool, partial(reconciler.ask, line), lambda ran: None)
+            )
 
     def _redrive(self, source: Source) -> None:
         delivered = self._refetch.fetch(source.partition, source.offset)

@@ -11,6 +11,7 @@ from contextlib import contextmanager
 
 from processor.core.canonical import sha256
 from processor.core.errors import Misuse
+from processor.ledger.batches import OneByOne
 from processor.ledger.memory_guard import (
     OWNED,
     PARKED,
@@ -23,9 +24,13 @@ from processor.ledger.memory_guard import (
     line_of,
     may_have_worked,
     refuse_effect,
+    stored_of,
+    use_approval,
     verdict,
     view_of,
 )
+from processor.ledger.memory_outbox import MemoryOutbox
+from processor.ledger.memory_usage import MemoryUsage
 from processor.ledger.port import (
     CLAIMS_SPARE,
     RESULT_BYTES_MAX,
@@ -46,14 +51,13 @@ from processor.ledger.port import (
     Transition,
     Verdict,
     agreed,
-    next_key,
     refused,
 )
 
 _Key = tuple[str, str]
 
 
-class MemoryLedger:
+class MemoryLedger(OneByOne):
     """`FullLedger` over a dict. `now_ms` is epoch milliseconds. Raises: as the port says."""
 
     def __init__(self, now_ms: Callable[[], float]) -> None:
@@ -64,6 +68,8 @@ class MemoryLedger:
         self._timeline = 1
         self._epochs: dict[int, tuple[float, bool]] = {1: (float("-inf"), True)}
         self._pruned_until_ms = float("-inf")
+        self.outbox = MemoryOutbox(self._lock, now_ms)
+        self.usage = MemoryUsage(self._guards, self._lock, now_ms)
 
     def promote(self) -> None:
         """Begin a new timeline that nobody has declared yet, as a promotion of a standby does."""
@@ -106,6 +112,7 @@ class MemoryLedger:
 
     def _again(self, guard: Guard, claim: Claim, now: float) -> Verdict:
         stored = guard.claim
+        self.outbox.repeat(guard, claim)
         if guard.state in TERMINAL:
             return verdict("replay", stored, guard.fence, guard.state)
         if guard.state == "held" or guard.state == "in_doubt":
@@ -155,13 +162,8 @@ class MemoryLedger:
                 return agreed("already_begun")
             if guard.begun > 0 and guard.unsure:
                 return refused("begun_before")
-            if begin.need_approval:
-                approval = guard.approvals.get(guard.claim.args_hash)
-                if approval is None or not approval.yes or approval.used_fence is not None:
-                    return refused("approval")
-                if approval.expires_at_ms <= now:
-                    return refused("approval")
-                approval.used_fence = owned.fence
+            if begin.need_approval and not use_approval(guard, now):
+                return refused("approval")
             guard.state = "executing"
             guard.begun += 1
             guard.started_at_ms = guard.started_at_ms or now
@@ -252,15 +254,30 @@ class MemoryLedger:
             owned = [g for g in self._guards.values() if g.active is not None]
             over = [g for g in owned if g.active and g.active.lease_until_ms < now][:limit]
             for guard in over:
-                was = guard.state
-                doubtful = self._doubtful(guard, now, gone=False)
-                guard.state = "in_doubt" if doubtful else "ready"
-                self._note(guard, was, "sweep", "lease_over")
+                self._sweep_one(guard, now, late=False)
             waiting = [g for g in self._guards.values() if g.state in {"held", "ready"}]
-            late = [g for g in waiting if g.begun == 0 and g.claim.deadline_ms <= now][:limit]
+            undeclared = self._timeline not in self._epochs
+            late = [
+                g for g in waiting if g.claim.deadline_ms <= now and not (g.unsure and undeclared)
+            ][:limit]
             for guard in late:
-                self._expire(guard, "sweep")
+                self._sweep_one(guard, now, late=True)
             return len(over) + len(late)
+
+    def _sweep_one(self, guard: Guard, now: float, *, late: bool) -> None:
+        was = guard.state
+        spent = guard.begun >= guard.claim.max_begun
+        why = "deadline" if late else "lease_over"
+        if self._doubtful(guard, now, gone=late or spent):
+            guard.state = "in_doubt"
+            self._note(guard, was, "sweep", why)
+        elif late:
+            self._expire(guard, "sweep")
+        elif spent:
+            self._end(guard, Outcome("failed", error_class="attempts_exhausted"), "sweep", why)
+        else:
+            guard.state = "ready"
+            self._note(guard, was, "sweep", why)
 
     def redrive(self, topic: str, tools: Sequence[str], limit: int, hold_s: float) -> list[Source]:
         """See `Ledger.redrive`."""
@@ -367,6 +384,7 @@ class MemoryLedger:
             gone = [k for k in done if self._guards[k].claim.deadline_ms < before][:limit]
             for key in gone:
                 emitted = self._guards.pop(key).claim.emitted_at_ms
+                self.outbox.forget(*key)
                 self._pruned_until_ms = max(self._pruned_until_ms, min(emitted, before))
             return len(gone)
 
@@ -376,20 +394,7 @@ class MemoryLedger:
         """See `Ledger.fetch_result`."""
         with self._lock:
             guard = self._guards.get((tenant, idempotency_key))
-            if guard is None:
-                return None
-            outcome = guard.outcome
-            return StoredResult(
-                key=guard.claim.key,
-                tool=guard.claim.tool,
-                state=guard.state,
-                fence=guard.fence,
-                retry=next_key(guard.state),
-                body=outcome.body if outcome else None,
-                body_ref=outcome.body_ref if outcome else None,
-                body_sha256=outcome.body_sha256 if outcome else None,
-                error_class=outcome.error_class if outcome else None,
-            )
+            return None if guard is None else stored_of(guard)
 
     def show(self, tenant: str, idempotency_key: str) -> CallView | None:
         """See `Reading.show`."""
@@ -466,6 +471,8 @@ class MemoryLedger:
         if guard.state in PARKED:
             guard.not_before_ms = now + delay_s * 1000
         self._write(guard, was, by, why)
+        self.outbox.note(guard)
+        self.usage.charge(guard)
 
     def _write(self, guard: Guard, was: CallState | None, by: str | None, why: str | None) -> None:
         at_ms = int(self._now_ms())

@@ -11,6 +11,7 @@ from processor.ledger.port import (
     CallView,
     Claim,
     Outcome,
+    StoredResult,
     Transition,
     Usage,
     Verdict,
@@ -107,6 +108,17 @@ def begin_refusal(guard: Guard | None, now: float) -> str | None:
     return None
 
 
+def use_approval(guard: Guard, now: float) -> bool:
+    """Spend the approval of these very arguments; False when there is none that counts."""
+    approval = guard.approvals.get(guard.claim.args_hash)
+    if approval is None or not approval.yes or approval.used_fence is not None:
+        return False
+    if approval.expires_at_ms <= now:
+        return False
+    approval.used_fence = guard.fence
+    return True
+
+
 def finish_refusal(guard: Guard, outcome: Outcome) -> str | None:
     """Why this state cannot end in that outcome; None when it can."""
     begun = guard.state in {"executing", "in_doubt"} and outcome.state in {"succeeded", "failed"}
@@ -127,6 +139,22 @@ def refuse_effect(outcome: Outcome) -> None:
 
 def _whole(ms: float | None) -> int | None:
     return None if ms is None else int(ms)
+
+
+def stored_of(guard: Guard) -> StoredResult:
+    """The row for the one who asked for the call."""
+    outcome = guard.outcome
+    return StoredResult(
+        key=guard.claim.key,
+        tool=guard.claim.tool,
+        state=guard.state,
+        fence=guard.fence,
+        retry=next_key(guard.state),
+        body=outcome.body if outcome else None,
+        body_ref=outcome.body_ref if outcome else None,
+        body_sha256=outcome.body_sha256 if outcome else None,
+        error_class=outcome.error_class if outcome else None,
+    )
 
 
 def view_of(guard: Guard) -> CallView:

@@ -28,6 +28,8 @@ LOCK_KEY: Final = int.from_bytes(b"toolcall", "big")
 _NAME: Final = re.compile(r"(\d{4})_(pre|post)_[a-z0-9_]+\.sql")
 #: A lock that is not had by then means that somebody else's long transaction is in the way.
 _LOCK_TIMEOUT_MS: Final = 10_000
+#: A statement that takes longer holds its locks for too long; such a change belongs into batches.
+_STATEMENT_TIMEOUT_MS: Final = 600_000
 
 
 @record
@@ -110,6 +112,7 @@ def migrate(
             return [m.name for m in _chosen(_applied(connection), migrations, phase)]
     with _connect(database_url) as connection, _refusals(), connection.transaction():
         connection.execute(f"SET LOCAL lock_timeout = {_LOCK_TIMEOUT_MS}".encode())
+        connection.execute(f"SET LOCAL statement_timeout = {_STATEMENT_TIMEOUT_MS}".encode())
         _take_lock(connection)
         connection.execute(_CREATE_RECORD)
         chosen = _chosen(_applied(connection), migrations, phase)

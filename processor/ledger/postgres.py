@@ -6,7 +6,7 @@ Rules:
     A connection lost while a commit may be under way answers nothing: the question is asked again
     in a form that cannot act twice, and only then reported as unknown.
     Answers come from the primary only; a replica would say "not found".
-    The driver's messages can quote key values, so only SQLSTATE and constraint leave this file.
+    The driver's messages can quote key values, so only SQLSTATE and constraint are passed on.
 """
 
 from collections.abc import Callable, Generator, Sequence
@@ -16,19 +16,9 @@ from types import TracebackType
 from typing import Final, LiteralString, Self, TypeVar
 
 import psycopg
-from psycopg.rows import DictRow, dict_row
-from psycopg_pool import ConnectionPool, PoolTimeout
+from psycopg.rows import DictRow
 
-from processor.core._record import record
-from processor.core.errors import (
-    Fenced,
-    Indeterminate,
-    InvariantViolated,
-    Misuse,
-    ProcessorError,
-    Transient,
-)
-from processor.ledger.address import not_connected, read_address
+from processor.core.errors import Fenced, Indeterminate, ProcessorError, Transient
 from processor.ledger.port import (
     Answer,
     Begin,
@@ -47,6 +37,8 @@ from processor.ledger.port import (
     Verdict,
     refused,
 )
+from processor.ledger.postgres_batches import PostgresBatches, begin_values
+from processor.ledger.postgres_pool import Connection, LedgerPool, PostgresSettings, translated
 from processor.ledger.postgres_rows import (
     claim_values,
     finish_values,
@@ -57,67 +49,16 @@ from processor.ledger.postgres_rows import (
     transition_of,
     view_of,
 )
-from processor.ledger.sqlstates import advice_for, family_of
+from processor.ledger.postgres_stats import PostgresStats
+from processor.ledger.sqlstates import family_of
 
 T = TypeVar("T")
-_Connection = psycopg.Connection[DictRow]
 
+__all__ = ["PostgresLedger", "PostgresSettings"]
 #: How often a question whose answer was lost is asked again, on a fresh connection each time.
 _ASK_AGAIN: Final = 3
 #: How long a tool's statement gets to end after it was cancelled.
 _CANCEL_S: Final = 5.0
-
-
-@record
-class PostgresSettings:
-    """How to reach the ledger.
-
-    `prepare_threshold` None switches server-side statements off, which a pooler in transaction mode
-    needs unless it is PgBouncer 1.22 or later with `max_prepared_statements` above 0.
-    """
-
-    database_url: str
-    application_name: str = "toolcalls"
-    pool_min: int = 1
-    pool_max: int = 8
-    pool_wait_s: float = 10.0
-    connect_timeout_s: int = 5
-    statement_timeout_ms: int = 10_000
-    lock_timeout_ms: int = 5_000
-    prepare_threshold: int | None = 5
-
-    def checked(self) -> "PostgresSettings":
-        """Return these settings, or refuse the contradictory ones by name. Raises: `Misuse`."""
-        if not 1 <= self.pool_min <= self.pool_max:
-            raise Misuse(f"pool_min must be 1 to pool_max ({self.pool_max}), not {self.pool_min}")
-        if not 0 < self.lock_timeout_ms < self.statement_timeout_ms:
-            raise Misuse("lock_timeout_ms must be above 0 and below statement_timeout_ms")
-        return self
-
-
-def translated(error: psycopg.Error) -> ProcessorError:
-    """The error of our families for a driver's error, without the driver's text."""
-    family = family_of(error.sqlstate)
-    advice = advice_for(error.sqlstate)
-    where = f"SQLSTATE {error.sqlstate or 'none'}"
-    if error.diag.constraint_name:
-        where += f", constraint {error.diag.constraint_name}"
-    return family(f"{advice} ({where})")
-
-
-class _Watched:
-    """Notices of one connection: was a commit reported that no standby has?
-
-    Postgres answers such a commit with success and a warning (SQLSTATE 01000) from
-    SyncRepWaitForLSN; after a failover the row is gone. So the warning counts as a failure.
-    """
-
-    def __init__(self) -> None:
-        self.unreplicated = False
-
-    def __call__(self, notice: psycopg.errors.Diagnostic) -> None:
-        if notice.source_function == "SyncRepWaitForLSN":
-            self.unreplicated = True
 
 
 _CLAIM: Final = (
@@ -130,61 +71,18 @@ _FINISH: Final = (
 )
 
 
-class PostgresLedger:
+class PostgresLedger(PostgresBatches, PostgresStats):
     """`FullLedger` on Postgres. Open it with `with`; safe to use from several threads.
 
     Raises: `Misuse` at construction for settings; `Transient` on entry when nobody answers.
     """
 
     def __init__(self, settings: PostgresSettings) -> None:
-        self._settings = settings.checked()
-        self._address = read_address(settings.database_url)
-        self._watched: dict[_Connection, _Watched] = {}
-        options = (
-            f"-c statement_timeout={settings.statement_timeout_ms}"
-            f" -c lock_timeout={settings.lock_timeout_ms}"
-            " -c default_transaction_isolation=read\\ committed"
-        )
-        self._pool: ConnectionPool[_Connection] = ConnectionPool(
-            settings.database_url,
-            connection_class=psycopg.Connection[DictRow],
-            kwargs={
-                "autocommit": True,
-                "row_factory": dict_row,
-                "prepare_threshold": settings.prepare_threshold,
-                "connect_timeout": settings.connect_timeout_s,
-                "application_name": settings.application_name,
-                "options": options,
-                "keepalives_idle": 10,
-                "keepalives_interval": 5,
-                "keepalives_count": 3,
-            },
-            min_size=settings.pool_min,
-            max_size=settings.pool_max,
-            timeout=settings.pool_wait_s,
-            configure=self._configure,
-            open=False,
-        )
+        self._pool = LedgerPool(settings)
 
     def __enter__(self) -> Self:
-        self._try_the_address()
-        try:
-            self._pool.open(wait=True, timeout=self._settings.pool_wait_s)
-        except PoolTimeout:
-            self._pool.close()
-            raise not_connected(None, self._address) from None
+        self._pool.open()
         return self
-
-    def _try_the_address(self) -> None:
-        """One connection before the pool's: the pool tries for long and does not say what failed."""
-        try:
-            psycopg.connect(
-                self._settings.database_url, connect_timeout=self._settings.connect_timeout_s
-            ).close()
-        except psycopg.Error as e:
-            refusal = not_connected(e, self._address)
-            if isinstance(refusal, Misuse):
-                raise refusal from None
 
     def __exit__(
         self,
@@ -226,14 +124,7 @@ class PostgresLedger:
 
     def begin_effect(self, owned: Owned, begin: Begin) -> Answer:
         """See `Ledger.begin_effect`; a repeated question is answered `already_begun`."""
-        values = (
-            *owned_values(owned),
-            timedelta(seconds=begin.lease_s),
-            begin.decision_id,
-            begin.policy_rev,
-            begin.need_approval,
-            None if begin.redrive_s is None else timedelta(seconds=begin.redrive_s),
-        )
+        values = begin_values(owned, begin)
         return self._until_answered(lambda: self._answer(_BEGIN, values))
 
     def finish(self, owned: Owned, outcome: Outcome) -> Answer:
@@ -247,10 +138,10 @@ class PostgresLedger:
 
         Raises: `Indeterminate` when the commit's answer was lost: `fetch_result` knows.
         """
-        with self._connection(refused=_undone) as connection:
+        with self._pool.connection(refused=_undone) as connection:
             effect = _PostgresEffect(connection, owned)
             try:
-                with connection.transaction():
+                with self._pool.limited(connection):
                     yield effect
                     if not effect.settled:
                         raise _NotSettledError
@@ -362,38 +253,11 @@ class PostgresLedger:
 
     # --- inner parts
 
-    def _configure(self, connection: _Connection) -> None:
-        watched = _Watched()
-        connection.add_notice_handler(watched)
-        self._watched = {c: w for c, w in self._watched.items() if not c.closed}
-        self._watched[connection] = watched
-
-    @contextmanager
-    def _connection(
-        self, refused: Callable[[psycopg.Error], ProcessorError] = translated
-    ) -> Generator[_Connection]:
-        """A connection whose driver errors come out as ours, and whose warnings count."""
-        try:
-            with self._pool.connection() as connection:
-                yield connection
-                watched = self._watched.get(connection)
-                if watched is not None and watched.unreplicated:
-                    connection.close()
-                    raise Indeterminate("a commit was acknowledged that no standby has")
-        except PoolTimeout as e:
-            raise Transient("no connection to the ledger was free: ask again") from e
-        except psycopg.Error as e:
-            raise refused(e) from None
-
     def _rows(self, sql: LiteralString, values: Sequence[object]) -> list[DictRow]:
-        with self._connection() as connection:
-            return connection.execute(sql, values).fetchall()
+        return self._pool.rows(sql, values)
 
     def _row(self, sql: LiteralString, values: Sequence[object]) -> DictRow:
-        rows = self._rows(sql, values)
-        if len(rows) != 1:
-            raise InvariantViolated(f"a ledger function answered {len(rows)} rows instead of 1")
-        return rows[0]
+        return self._pool.row(sql, values)
 
     def _answer(self, sql: LiteralString, values: Sequence[object]) -> Answer:
         row = self._row(sql, values)
@@ -412,7 +276,7 @@ class PostgresLedger:
 class _PostgresEffect:
     """See `EffectTransaction`."""
 
-    def __init__(self, connection: _Connection, owned: Owned) -> None:
+    def __init__(self, connection: Connection, owned: Owned) -> None:
         self._connection = connection
         self._owned = owned
         self.settled = False

@@ -10,6 +10,7 @@ import pytest
 
 from processor.core.identity import CallKey
 from processor.core.outcomes import EffectClass
+from processor.ledger.batches import BatchedLedger
 from processor.ledger.memory import MemoryLedger
 from processor.ledger.migrate import migrate, read_migrations
 from processor.ledger.port import (
@@ -17,7 +18,6 @@ from processor.ledger.port import (
     Begin,
     CallState,
     Claim,
-    FullLedger,
     Outcome,
     Owned,
     Source,
@@ -41,7 +41,7 @@ SUCCEEDED = Outcome("succeeded", body=b'{"ok":true}')
 class Harness(Protocol):
     """A ledger, and the two things a test must be able to force upon it."""
 
-    ledger: FullLedger
+    ledger: BatchedLedger
     now_ms: int
 
     def end_lease(self, key: CallKey) -> None:
@@ -67,7 +67,7 @@ class MemoryHarness:
     def __init__(self) -> None:
         self.now_ms = NOW_MS
         self.memory = MemoryLedger(lambda: self.now_ms)
-        self.ledger: FullLedger = self.memory
+        self.ledger: BatchedLedger = self.memory
 
     def end_lease(self, key: CallKey) -> None:
         """Move the clock past every lease of these tests."""
@@ -94,7 +94,7 @@ class PostgresHarness:
 
     def __init__(self, database_url: str, ledger: PostgresLedger) -> None:
         self._database_url = database_url
-        self.ledger: FullLedger = ledger
+        self.ledger: BatchedLedger = ledger
         with psycopg.connect(database_url) as connection:
             row = connection.execute("SELECT extract(epoch FROM now()) * 1000").fetchone()
         assert row is not None

@@ -198,6 +198,51 @@ def test_sweep_moves_a_lost_start_by_class(
     assert (last.by, last.why) == ("sweep", "lease_over")
 
 
+def test_the_sweep_ends_a_lost_start_that_was_the_last(harness: Harness) -> None:
+    """Starts used up: what may have worked is in doubt, what only reads has failed."""
+    claim = replace(claim_for(harness, "idempotent"), max_begun=1)
+    begun(harness, claim)
+    harness.end_lease(claim.key)
+    assert harness.ledger.sweep() == 1
+    assert state_of(harness) == "in_doubt"
+    read = replace(claim_for(harness, "read_only"), key=key(1002), max_begun=1)
+    begun(harness, read)
+    harness.end_lease(read.key)
+    assert harness.ledger.sweep() == 1
+    stored = harness.ledger.fetch_result("acme", read.key.idempotency_key)
+    assert stored is not None
+    assert (stored.state, stored.error_class) == ("failed", "attempts_exhausted")
+
+
+@pytest.mark.parametrize(
+    ("effect_class", "expected"), [("idempotent", "in_doubt"), ("read_only", "expired")]
+)
+def test_a_ready_call_that_began_once_does_not_wait_past_its_deadline(
+    harness: Harness, effect_class: EffectClass, expected: CallState
+) -> None:
+    """Nobody may claim it any more, so the sweep says what a claim would have said."""
+    claim = claim_for(harness, effect_class)
+    own = begun(harness, claim)
+    assert harness.ledger.release(own, not_sent=False) == "ready"
+    harness.pass_deadline(claim.key)
+    assert harness.ledger.sweep() == 1
+    assert state_of(harness) == expected
+
+
+def test_the_sweep_leaves_an_unsure_call_alone_until_a_promotion_is_declared(
+    harness: Harness,
+) -> None:
+    """Past its deadline and held: expired only when nothing of it can have been lost."""
+    claim = claim_for(harness)
+    assert harness.ledger.hold(owned(claim, harness.ledger.claim(claim)), None, None)
+    harness.promote()
+    harness.pass_deadline(claim.key)
+    assert harness.ledger.sweep() == 0
+    assert harness.ledger.declare_timeline(lossless=False, since_ms=harness.now_ms)
+    assert harness.ledger.sweep() == 1
+    assert state_of(harness) == "in_doubt"
+
+
 def test_redrive_hands_a_ready_call_out_once_with_its_source(harness: Harness) -> None:
     """Only tools that were asked for, only this topic, not twice at once, not before its delay."""
     claim = claim_for(harness)

@@ -7,7 +7,7 @@ from processor.core.outcomes import CallCompleted, EffectClass
 from processor.executor import ToolContext, ToolSet
 from processor.executor.ports import AllowAll, Authoriser, Silent
 from processor.executor.runner import CallRunner, Ran, RunnerSettings
-from processor.executor.served import serve
+from processor.executor.served import Lookup, serve
 from processor.ledger.memory import MemoryLedger
 from processor.ledger.port import (
     Answer,
@@ -90,21 +90,29 @@ class Rig:
         catalogue: Catalogue | None = None,
         authoriser: Authoriser | None = None,
         settings: RunnerSettings | None = None,
+        lookups: dict[str, Lookup] | None = None,
     ) -> None:
+        self.tools = serve(tools, catalogue, lookups)
         self.clock = ManualClock()
         self.now_ms = NOW_MS
         self.ledger = FlakyLedger(lambda: self.now_ms)
         self.passed: list[str] = []
         self.runner = CallRunner(
             self.ledger,
-            serve(tools, catalogue),
+            self.tools,
             owner="slot-0/a",
             settings=settings or RunnerSettings(),
             clock=self.clock,
             authoriser=authoriser or AllowAll(),
             observer=Silent(),
             crash_point=self.passed.append,
+            starts_of=self._starts_of,
         )
+
+    def _starts_of(self, tenant: str, key: str) -> int:
+        view = self.ledger.show(tenant, key)
+        assert view is not None
+        return view.begun
 
     def run(self, call: CallCompleted) -> Ran:
         """One delivery."""

@@ -148,3 +148,34 @@ def test_after_drain_nothing_starts() -> None:
     bench.wait(lambda: bench.ended == ["a"])
     bench.submit("c")
     assert bench.running == []
+
+
+def test_a_long_queue_of_one_tool_lets_every_other_call_pass_and_keeps_its_order() -> None:
+    """Thousands wait, and a call of another tool starts at once."""
+    bench = Bench(threads=2, per_tool=1)
+    names = [f"slow {number}" for number in range(3000)]
+    for name in names:
+        bench.submit(name)
+    bench.submit("quick", tool="notify")
+    bench.wait(lambda: set(bench.running) == {"slow 0", "quick"})
+    assert bench.dispatcher.in_flight() == 3001
+    bench.let_go("slow 0")
+    bench.wait(lambda: "slow 1" in bench.running)
+    bench.let_go("slow 1")
+    bench.wait(lambda: "slow 2" in bench.running)
+    bench.close()
+
+
+def test_sizes_are_counted_until_a_task_is_over() -> None:
+    """What waits to be tried again still takes memory."""
+    bench = Bench()
+    answers = [Ran("again", "transient"), DONE]
+    over = threading.Event()
+    task = Task("acme", "refund", lambda: answers.pop(0), lambda ran: over.set(), size_bytes=70)
+    bench.dispatcher.submit(task)
+    assert bench.dispatcher.bytes_in_flight() == 70
+    while not over.wait(0.01):
+        bench.now_s += 1
+        bench.dispatcher.tick()
+    bench.close()
+    assert bench.dispatcher.bytes_in_flight() == 0

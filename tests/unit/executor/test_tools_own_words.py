@@ -69,7 +69,7 @@ def test_an_error_class_is_a_short_word_or_replaced(given: object, stored: str) 
         (float("nan"), 1),
         (10**400, 86_400),
         ("soon", 1),
-        (None, 1),
+        (False, 0),
     ],
 )
 def test_a_delay_is_brought_inside_its_bounds(given: object, kept: float) -> None:

@@ -9,9 +9,10 @@ import pytest
 from processor.codec.dead_letter_codes import Undecodable
 from processor.core.errors import Misuse
 from processor.core.outcomes import CallCompleted
-from processor.executor import NotSent, ToolContext, ToolSet
+from processor.executor import Happened, NotSent, ToolContext, ToolSet
 from processor.executor.dispatch import Dispatcher
 from processor.executor.ports import AllowAll, Silent, SystemClock
+from processor.executor.reconcile import Reconciler
 from processor.executor.runner import CallRunner, RunnerSettings
 from processor.executor.served import serve
 from processor.executor.source import Assigned, Delivered, Listener
@@ -119,6 +120,7 @@ class Rig:
         *,
         threads: int = 4,
         in_flight_max: int = 8,
+        in_flight_bytes_max: int = 1_000_000,
     ) -> None:
         clock = SystemClock()
         self.source = MemorySource(log)
@@ -127,6 +129,9 @@ class Rig:
         self.stop = threading.Event()
         self.ledger = MemoryLedger(lambda: 1000 * clock.monotonic_s())
         served = serve(tools)
+        self.reconciler = Reconciler(
+            self.ledger, served, clock=clock, observer=self.observer, first_s=0.01
+        )
         self.passed: list[str] = []
         self.worker = Worker(
             source=self.source,
@@ -141,6 +146,7 @@ class Rig:
                 authoriser=AllowAll(),
                 observer=self.observer,
             ),
+            reconciler=self.reconciler,
             dispatcher=Dispatcher(
                 threads=threads,
                 per_tenant=threads,
@@ -154,9 +160,11 @@ class Rig:
             observer=self.observer,
             settings=WorkerSettings(
                 in_flight_max=in_flight_max,
+                in_flight_bytes_max=in_flight_bytes_max,
                 poll_s=0.01,
                 commit_interval_s=0.01,
                 care_interval_s=0.01,
+                reconcile_interval_s=0.01,
                 drain_s=30,
                 idle_end_s=0.2,
             ),
@@ -254,7 +262,32 @@ def test_a_call_given_back_is_read_again_from_its_place() -> None:
     assert view.state == "succeeded"
 
 
-def test_above_the_bound_nothing_is_read() -> None:
+def test_a_doubt_is_asked_about_until_the_other_side_answers() -> None:
+    """By the same process, beside its other calls; the offset does not wait for it."""
+    asked: list[str] = []
+    ran: list[str] = []
+    tools = refunds(ran)
+
+    def lookup(context: ToolContext) -> Happened | None:
+        asked.append(context.idempotency_key)
+        return Happened("R-1") if len(asked) == 3 else None
+
+    @tools.tool(name="pay", effect_class="reconcilable", reconcile=lookup)
+    def pay(order: str) -> None:
+        raise ConnectionError
+
+    rig = Rig([call(1, "pay"), call(2)], tools)
+    rig.worker.run()
+    assert asked == ["req_1:call_1"] * 3
+    assert ran == ["req_2:call_1"]
+    assert rig.source.commits[-1] == {0: 2}
+    view = rig.ledger.show("acme", "req_1:call_1")
+    assert view is not None
+    assert view.state == "succeeded"
+
+
+@pytest.mark.parametrize("bound", [{"in_flight_max": 2}, {"in_flight_bytes_max": 40}])
+def test_above_a_bound_nothing_is_read(bound: dict[str, int]) -> None:
     """Back pressure: the partitions are paused, and resumed when there is room."""
     gate = threading.Semaphore(0)
     tools = ToolSet()
@@ -265,7 +298,7 @@ def test_above_the_bound_nothing_is_read() -> None:
         started.append(context.idempotency_key)
         gate.acquire(timeout=30)
 
-    rig = Rig([call(n) for n in range(6)], tools, threads=1, in_flight_max=2)
+    rig = Rig([call(n) for n in range(6)], tools, threads=1, **bound)
     working = threading.Thread(target=rig.worker.run, daemon=True)
     working.start()
     until(lambda: rig.source.paused and bool(started))

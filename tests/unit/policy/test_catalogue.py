@@ -45,6 +45,7 @@ def test_a_listed_tool_has_what_is_stated_and_defaults_for_the_rest() -> None:
         max_attempts=4,
         concurrency=2,
         redrive_window_s=3600.0,
+        schema=refund.schema,
     )
     note = catalogue.tool("note")
     assert note is not None
