@@ -204,7 +204,8 @@ def _remark(stream: "ResponseStream", name: str, outcomes: "list[Outcome]") -> N
         text = f"{name}: {stream.ignored_count} events after the response's end were ignored"
         err.print(text, style="yellow", markup=False)
     if not outcomes:
-        err.print(f"{name}: the response calls no tool", markup=False)
+        how = "" if stream.outcome in (None, "completed") else f" and ended as {stream.outcome}"
+        err.print(f"{name}: the response calls no tool{how}", markup=False)
     elif is_terminal():
         done = sum(isinstance(outcome, CallCompleted) for outcome in outcomes)
         text = (

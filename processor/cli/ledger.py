@@ -1,5 +1,6 @@
 """`toolcalls ledger`: what the ledger knows, and what may be done next."""
 
+import re
 from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Annotated, get_args
@@ -20,10 +21,18 @@ if TYPE_CHECKING:
     from processor.ledger.port import CallLine, CallState, CallView, Transition
 
 
+_LIST_HELP = """List calls, newest first.
+
+Example: toolcalls ledger list --state in_doubt --tool refund --older-than 30m
+"""
+_AGE = re.compile(r"(\d{1,9})(s|m|h|d)")
+_SECONDS = {"s": 1, "m": 60, "h": 3_600, "d": 86_400}
+
+
 def register(app: typer.Typer) -> None:
     """Add the verbs to the command line."""
     ledger = typer.Typer(help="What the ledger knows of calls.", no_args_is_help=True)
-    ledger.command("list", help="List calls, newest first.")(list_calls)
+    ledger.command("list", help=_LIST_HELP)(list_calls)
     ledger.command("show", help="Show one call: state, history, what may be done next.")(show)
     ledger_verbs.register(ledger)
     ledger_stats.register(ledger)
@@ -33,6 +42,13 @@ def register(app: typer.Typer) -> None:
 def list_calls(
     state: Annotated[str | None, typer.Option(help="Only calls in this state.")] = None,
     tenant: Annotated[str | None, typer.Option(help="Only calls of this tenant.")] = None,
+    tool: Annotated[str | None, typer.Option(help="Only calls of this tool.")] = None,
+    older_than: Annotated[
+        str | None, typer.Option(help="Only calls in their state for longer, such as 30m.")
+    ] = None,
+    newer_than: Annotated[
+        str | None, typer.Option(help="Only calls in their state for less, such as 24h.")
+    ] = None,
     limit: Annotated[int, typer.Option(min=1, max=10_000)] = 50,
     database_url: Database = None,
     *,
@@ -43,7 +59,14 @@ def list_calls(
 
     chosen = _state(state)
     with open_ledger(database_url) as ledger:
-        lines = ledger.list_calls(state=chosen, tenant=tenant, limit=limit)
+        lines = ledger.list_calls(
+            state=chosen,
+            tenant=tenant,
+            tool=tool,
+            older_s=_age_s("--older-than", older_than),
+            newer_s=_age_s("--newer-than", newer_than),
+            limit=limit,
+        )
     if as_json:
         emit_json([_line_fields(line) for line in lines])
         return
@@ -125,6 +148,17 @@ def _state(state: str | None) -> "CallState | None":
     if state is not None and state not in states:
         raise Misuse(f"--state must be one of {', '.join(states)}")
     return state  # type: ignore[return-value]  # checked above
+
+
+def _age_s(option: str, text: str | None) -> float | None:
+    from processor.core.errors import Misuse
+
+    if text is None:
+        return None
+    age = _AGE.fullmatch(text)
+    if age is None:
+        raise Misuse(f"{option} is a number with its unit: 90s, 30m, 24h or 7d")
+    return int(age[1]) * _SECONDS[age[2]]
 
 
 def _call_key(line: "CallLine") -> str:

@@ -247,6 +247,8 @@ class Calls:
         #: Reason by which every call that still begins is refused.
         self.poison: str | None = None
         self.ended = False
+        #: How the response ended, by what ended it first.
+        self.outcome: ResponseOutcome | None = None
         self.slots: list[CallSlot] = []
         #: Those of them that nothing has refused or ended.
         self.alive: dict[CallSlot, None] = {}
@@ -341,6 +343,7 @@ class Calls:
 
     def end_all(self, outcome: ResponseOutcome, detail: str | None = None) -> None:
         """The response is over, for every call that has not ended."""
+        self.outcome = self.outcome or outcome
         for slot in self.slots:
             slot.end(outcome, detail)
         self.ended = True

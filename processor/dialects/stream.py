@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from typing import Final, cast
 
 from processor.core.errors import Misuse, ProcessorError
+from processor.core.events import ResponseOutcome
 from processor.core.identity import IdentityError, checked_id, checked_request_id
 from processor.core.reasons import REASONS
 from processor.core.usage import ResponseUsage
@@ -79,6 +80,11 @@ class ResponseStream:
     def ended(self) -> bool:
         """True when every call of the response has been given its end."""
         return self._calls.ended
+
+    @property
+    def outcome(self) -> ResponseOutcome | None:
+        """How the response ended; None before, and when it was aborted."""
+        return self._calls.outcome
 
     @property
     def is_recognised(self) -> bool:

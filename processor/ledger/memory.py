@@ -17,6 +17,7 @@ from processor.ledger.memory_guard import (
     PARKED,
     Active,
     Approval,
+    Asked,
     Guard,
     begin_refusal,
     check_claim,
@@ -409,17 +410,21 @@ class MemoryLedger(OneByOne):
             return [] if guard is None else list(guard.history)
 
     def list_calls(
-        self, *, state: CallState | None = None, tenant: str | None = None, limit: int = 100
+        self,
+        *,
+        state: CallState | None = None,
+        tenant: str | None = None,
+        tool: str | None = None,
+        older_s: float | None = None,
+        newer_s: float | None = None,
+        limit: int = 100,
     ) -> list[CallLine]:
         """See `Reading.list_calls`."""
         with self._lock:
-            chosen = [
-                g
-                for g in self._guards.values()
-                if state in {None, g.state} and tenant in {None, g.claim.key.tenant}
-            ]
-            chosen.sort(key=lambda g: g.created_at_ms, reverse=True)
-            return [line_of(g) for g in chosen[:limit]]
+            now_ms = self._now_ms()
+            lines = sorted(map(line_of, self._guards.values()), key=lambda x: -x.created_at_ms)
+        asked = Asked(state, tenant, tool, older_s, newer_s)
+        return [line for line in lines if asked.matches(line, now_ms)][:limit]
 
     # --- inner parts
 

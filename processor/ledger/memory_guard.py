@@ -3,6 +3,7 @@
 from dataclasses import dataclass, field
 from typing import Final
 
+from processor.core._record import record
 from processor.core.errors import Fenced, Misuse
 from processor.ledger.port import (
     UNSURE,
@@ -203,3 +204,25 @@ def line_of(guard: Guard) -> CallLine:
         since_ms=int(guard.since_ms),
         retry=next_key(guard.state),
     )
+
+
+@record
+class Asked:
+    """Which lines a list has; None asks for nothing. Ages are seconds in the state."""
+
+    state: CallState | None
+    tenant: str | None
+    tool: str | None
+    older_s: float | None
+    newer_s: float | None
+
+    def matches(self, line: CallLine, now_ms: float) -> bool:
+        """True when the line has all that was asked for."""
+        age_s = (now_ms - line.since_ms) / 1000
+        return (
+            self.state in {None, line.state}
+            and self.tenant in {None, line.tenant}
+            and self.tool in {None, line.tool}
+            and (self.older_s is None or age_s >= self.older_s)
+            and (self.newer_s is None or age_s <= self.newer_s)
+        )

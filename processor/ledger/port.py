@@ -389,9 +389,16 @@ class Reading(Protocol):
         ...
 
     def list_calls(
-        self, *, state: CallState | None = None, tenant: str | None = None, limit: int = 100
+        self,
+        *,
+        state: CallState | None = None,
+        tenant: str | None = None,
+        tool: str | None = None,
+        older_s: float | None = None,
+        newer_s: float | None = None,
+        limit: int = 100,
     ) -> list[CallLine]:
-        """Calls, newest first."""
+        """Calls, newest first; `older_s` and `newer_s` bound how long they are in their state."""
         ...
 
 

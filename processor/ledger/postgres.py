@@ -245,10 +245,20 @@ class PostgresLedger(PostgresBatches, PostgresStats):
         return [transition_of(row) for row in rows]
 
     def list_calls(
-        self, *, state: CallState | None = None, tenant: str | None = None, limit: int = 100
+        self,
+        *,
+        state: CallState | None = None,
+        tenant: str | None = None,
+        tool: str | None = None,
+        older_s: float | None = None,
+        newer_s: float | None = None,
+        limit: int = 100,
     ) -> list[CallLine]:
         """See `Reading.list_calls`."""
-        rows = self._rows("SELECT * FROM tcl.list_calls(%s, %s, %s)", (state, tenant, limit))
+        rows = self._rows(
+            "SELECT * FROM tcl.find_calls(%s, %s, %s, %s, %s, %s)",
+            (state, tenant, tool, older_s, newer_s, limit),
+        )
         return [line_of(row) for row in rows]
 
     # --- inner parts

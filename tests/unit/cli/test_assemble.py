@@ -87,6 +87,13 @@ def test_a_response_without_calls_is_said_so() -> None:
     assert "calls no tool" in err
 
 
+def test_a_response_that_is_only_an_error_is_not_taken_for_a_quiet_one() -> None:
+    """It calls no tool either, but somebody will want to know why."""
+    data = b'event: error\ndata: {"type":"error","error":{"type":"overloaded_error"}}\n\n'
+    _, err = run("-", "--dialect", "anthropic", given=data)
+    assert "calls no tool and ended as failed" in err
+
+
 def test_a_second_response_in_the_file_is_not_lost_silently() -> None:
     """One file is one response; the rest is counted."""
     data = (STREAMS / "openai-chat/single-call.sse").read_bytes()
