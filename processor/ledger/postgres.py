@@ -12,8 +12,7 @@ Rules:
 from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager, suppress
 from datetime import timedelta
-from types import TracebackType
-from typing import Final, LiteralString, Self, TypeVar
+from typing import Final, LiteralString, TypeVar
 
 import psycopg
 from psycopg.rows import DictRow
@@ -38,7 +37,7 @@ from processor.ledger.port import (
     refused,
 )
 from processor.ledger.postgres_batches import PostgresBatches, begin_values
-from processor.ledger.postgres_pool import Connection, LedgerPool, PostgresSettings, translated
+from processor.ledger.postgres_pool import Connection, Pooled, PostgresSettings, translated
 from processor.ledger.postgres_rows import (
     claim_values,
     finish_values,
@@ -71,26 +70,8 @@ _FINISH: Final = (
 )
 
 
-class PostgresLedger(PostgresBatches, PostgresStats):
-    """`FullLedger` on Postgres. Open it with `with`; safe to use from several threads.
-
-    Raises: `Misuse` at construction for settings; `Transient` on entry when nobody answers.
-    """
-
-    def __init__(self, settings: PostgresSettings) -> None:
-        self._pool = LedgerPool(settings)
-
-    def __enter__(self) -> Self:
-        self._pool.open()
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self._pool.close()
+class PostgresLedger(Pooled, PostgresBatches, PostgresStats):
+    """`FullLedger` on Postgres. Open it with `with`; safe to use from several threads."""
 
     # --- executor
 

@@ -8,14 +8,13 @@ Rules:
 
 from collections.abc import Generator
 from contextlib import contextmanager
-from types import TracebackType
-from typing import Final, Self
+from typing import Final
 
 from psycopg.rows import DictRow
 
 from processor.core.identity import CallKey
 from processor.ledger.outbox import OutboxBatch, OutboxEvent, Waiting
-from processor.ledger.postgres_pool import Connection, LedgerPool, PostgresSettings
+from processor.ledger.postgres_pool import Connection, Pooled
 
 #: Above any time that publishing a batch may take.
 BATCH_SILENCE_MAX_S: Final = 60
@@ -25,31 +24,16 @@ _SILENCE: Final = (
 )
 
 
-class PostgresOutbox:
+class PostgresOutbox(Pooled):
     """`Outbox` on Postgres. Open it with `with`; each batch holds one connection of the pool.
 
     Raises: `Misuse` at construction for settings; `Transient` on entry when nobody answers.
     """
 
-    def __init__(self, settings: PostgresSettings) -> None:
-        self._pool = LedgerPool(settings)
-
-    def __enter__(self) -> Self:
-        self._pool.open()
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self._pool.close()
-
     @contextmanager
     def batch(self, events_max: int, body_bytes_max: int) -> Generator[OutboxBatch]:
         """See `Outbox.batch`."""
-        with self._pool.connection() as connection, connection.transaction():
+        with self._pool.connection() as connection, self._pool.limited(connection):
             connection.execute(_SILENCE, (f"{BATCH_SILENCE_MAX_S}s",))
             rows = connection.execute(
                 "SELECT * FROM tcl.outbox_take(%s, %s)", (events_max, body_bytes_max)

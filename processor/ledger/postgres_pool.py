@@ -10,7 +10,8 @@ Rules:
 
 from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
-from typing import LiteralString
+from types import TracebackType
+from typing import LiteralString, Self
 
 import psycopg
 from psycopg.rows import DictRow, dict_row
@@ -213,3 +214,25 @@ class LedgerPool:
             if isinstance(refusal, Misuse):
                 raise refusal from None
             return False
+
+
+class Pooled:
+    """An adapter with a pool of its own: open it with `with`; safe to use from several threads.
+
+    Raises: `Misuse` at construction for settings; `Transient` on entry when nobody answers.
+    """
+
+    def __init__(self, settings: PostgresSettings) -> None:
+        self._pool = LedgerPool(settings)
+
+    def __enter__(self) -> Self:
+        self._pool.open()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._pool.close()

@@ -4,13 +4,12 @@ import json
 from collections.abc import Sequence
 from datetime import date, timedelta
 from decimal import Decimal
-from types import TracebackType
-from typing import Final, Self
+from typing import Final
 
 from psycopg.rows import DictRow
 
 from processor.core.errors import Indeterminate
-from processor.ledger.postgres_pool import LedgerPool, PostgresSettings
+from processor.ledger.postgres_pool import Pooled
 from processor.ledger.postgres_rows import time_of
 from processor.ledger.usage import (
     Cause,
@@ -28,26 +27,11 @@ _RECORD: Final = (
 )
 
 
-class PostgresUsage:
+class PostgresUsage(Pooled):
     """`UsageBook` on Postgres. Open it with `with`; safe to use from several threads.
 
     Raises: `Misuse` at construction for settings; `Transient` on entry when nobody answers.
     """
-
-    def __init__(self, settings: PostgresSettings) -> None:
-        self._pool = LedgerPool(settings)
-
-    def __enter__(self) -> Self:
-        self._pool.open()
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self._pool.close()
 
     def record(self, reports: Sequence[UsageReport]) -> list[Cause]:
         """See `UsageBook.record`; a lost answer is asked for once more, which adds nothing."""
@@ -60,7 +44,7 @@ class PostgresUsage:
         # In key order, so that two recorders never wait for each other in a circle.
         order = sorted(range(len(reports)), key=lambda i: _identity(reports[i]))
         causes: list[Cause] = ["repeat"] * len(reports)
-        with self._pool.connection() as connection, connection.transaction():
+        with self._pool.connection() as connection, self._pool.limited(connection):
             cursor = connection.cursor()
             cursor.executemany(_RECORD, [_values(reports[i]) for i in order], returning=True)
             for i in order:
