@@ -4,8 +4,8 @@ import re
 from datetime import UTC, datetime
 from typing import Final
 
+from processor.audit.verify_plan import Bound
 from processor.core.errors import Misuse
-from processor.runtime.verify_plan import Bound
 
 _OFFSETS: Final = re.compile(r"\d{1,6}:\d{1,14}(,\d{1,6}:\d{1,14})*")
 _AGO: Final = re.compile(r"(\d{1,9})(s|m|h|d)")

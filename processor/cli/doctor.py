@@ -17,7 +17,7 @@ from processor.cli.verify import (
 )
 
 if TYPE_CHECKING:
-    from processor.runtime.doctor_report import Diagnosis
+    from processor.audit.doctor_report import Diagnosis
 
 
 def register(app: typer.Typer) -> None:
@@ -56,13 +56,13 @@ def doctor(
 ) -> None:
     """Examine."""
     from processor.app import wall_ms
+    from processor.audit.doctor import DoctorSettings, KafkaDoctor
+    from processor.audit.doctor_ledger import examine_ledger
+    from processor.audit.doctor_registry import examine_registry, subjects_of
     from processor.codec.registry import RegistrySettings
     from processor.config import kafka_bootstrap as bootstrap_of
     from processor.config import read_environment, runtime_settings
     from processor.resources import migrations_dir
-    from processor.runtime.doctor import DoctorSettings, KafkaDoctor
-    from processor.runtime.doctor_ledger import examine_ledger
-    from processor.runtime.doctor_registry import examine_registry, subjects_of
     from processor.runtime.topics import TopicNames
 
     environment = read_environment(

@@ -12,13 +12,13 @@ from processor.cli.ledger_call import NEXT_STEP, Database
 from processor.cli.verify import Bootstrap, CataloguePath, Group, Prefix, PreviousCatalogue
 
 if TYPE_CHECKING:
+    from processor.audit.inspect_report import Inspection, LedgerSaid
+    from processor.audit.inspect_scan import Found, RecordAt
+    from processor.audit.log_scan import LogScan
     from processor.config import Environment
     from processor.core.identity import CallKey
     from processor.core.terms import Terms
     from processor.ledger.port import Transition
-    from processor.runtime.inspect_report import Inspection, LedgerSaid
-    from processor.runtime.inspect_scan import Found, RecordAt
-    from processor.runtime.log_scan import LogScan
     from processor.runtime.topics import TopicNames
 
 
@@ -61,14 +61,14 @@ def inspect(
 ) -> None:
     """Look for the call."""
     from processor.app import wall_ms
+    from processor.audit.inspect_report import inspect_found
+    from processor.audit.inspect_scan import CallScan
+    from processor.audit.kafka_state import KafkaState
+    from processor.audit.log_scan import LogScan
     from processor.cli.bounds import read_time_ms
     from processor.cli.reading_bar import reading_bar
     from processor.config import kafka_bootstrap as bootstrap_of
     from processor.config import read_environment
-    from processor.runtime.inspect_report import inspect_found
-    from processor.runtime.inspect_scan import CallScan
-    from processor.runtime.kafka_state import KafkaState
-    from processor.runtime.log_scan import LogScan
     from processor.runtime.topics import TopicNames
 
     key = _key(call_key, tenant, request_id, response_id, call_id)
@@ -128,6 +128,7 @@ def _terms(
     key: "CallKey",
 ) -> "tuple[Terms, str | None]":
     """The terms of the last commit, and why what is folded again may differ, if it may."""
+    from processor.audit.verify_plan import checked_metadata
     from processor.config import read_catalogue
     from processor.core.gate import NoCatalogue
     from processor.core.limits import Limits
@@ -135,7 +136,6 @@ def _terms(
     from processor.runtime.errors import RestoreRefused
     from processor.runtime.known_terms import KnownTerms
     from processor.runtime.partitioner import partition_of
-    from processor.runtime.verify_plan import checked_metadata
 
     rules = read_catalogue(environment.catalogue) if environment.catalogue else NoCatalogue()
     today = Terms(Limits(), rules, environment.wait_for_response)
@@ -156,9 +156,9 @@ def _terms(
 
 
 def _ask_ledger(database_url: str | None, key: "CallKey") -> "LedgerSaid":
+    from processor.audit.inspect_report import LedgerSaid
     from processor.core.errors import ProcessorError
     from processor.ledger.postgres import PostgresLedger, PostgresSettings
-    from processor.runtime.inspect_report import LedgerSaid
 
     if not database_url:
         return LedgerSaid(note="not asked: give --database-url or set TOOLCALLS_DATABASE_URL")

@@ -11,11 +11,11 @@ from processor.cli.exit_codes import ExitCode
 _Word = TypeVar("_Word", bound=str)
 
 if TYPE_CHECKING:
+    from processor.audit.verify_plan import PartitionPlan
+    from processor.audit.verify_report import Difference, Report
     from processor.config import Environment
     from processor.core.terms import Terms
     from processor.runtime.known_terms import KnownTerms
-    from processor.runtime.verify_plan import PartitionPlan
-    from processor.runtime.verify_report import Difference, Report
 
 
 def register(app: typer.Typer) -> None:
@@ -73,13 +73,13 @@ def verify(
 ) -> None:
     """Compare."""
     from processor.app import wall_ms
+    from processor.audit.verify import VerifySettings
+    from processor.audit.verify import verify as run_verification
     from processor.cli.bounds import read_bound
     from processor.cli.reading_bar import reading_bar
     from processor.config import kafka_bootstrap as bootstrap_of
     from processor.config import read_environment
     from processor.runtime.topics import TopicNames
-    from processor.runtime.verify import VerifySettings
-    from processor.runtime.verify import verify as run_verification
 
     environment = read_environment(
         kafka_bootstrap=kafka_bootstrap, group=group, topic_prefix=prefix, catalogue=catalogue

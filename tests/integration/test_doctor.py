@@ -9,13 +9,13 @@ from confluent_kafka import Producer
 from typer.testing import CliRunner
 
 from processor.app import wall_ms
+from processor.audit.doctor import DoctorSettings, KafkaDoctor
 from processor.cli.main import build_app
 from processor.core.gate import NoCatalogue
 from processor.core.limits import Limits
 from processor.core.terms import Terms
 from processor.ledger.migrate import migrate, read_migrations
 from processor.resources import migrations_dir
-from processor.runtime.doctor import DoctorSettings, KafkaDoctor
 from processor.runtime.known_terms import KnownTerms
 from processor.runtime.settings import CommitSettings
 from tests.integration.assembler_rig import Rig, call_records, rig

@@ -2,9 +2,9 @@
 
 import pytest
 
+from processor.audit.verify_plan import Bound
 from processor.cli.bounds import read_bound, read_time_ms
 from processor.core.errors import Misuse
-from processor.runtime.verify_plan import Bound
 
 NOW_MS = 1_764_550_000_000
 

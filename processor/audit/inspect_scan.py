@@ -12,6 +12,8 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from typing import Final, TypeVar, cast
 
+from processor.audit.kafka_state import KafkaState
+from processor.audit.log_scan import LogScan, Stretch
 from processor.codec.records import (
     Undecodable,
     decode_completed,
@@ -31,8 +33,6 @@ from processor.core.outcomes import CallCompleted, Outcome
 from processor.core.results import CallResult
 from processor.core.terms import Terms
 from processor.runtime.absorb import Message
-from processor.runtime.kafka_state import KafkaState
-from processor.runtime.log_scan import LogScan, Stretch
 from processor.runtime.partitioner import partition_of
 from processor.runtime.topics import TopicNames
 

@@ -11,13 +11,13 @@ Rules:
 
 from collections.abc import Mapping
 
+from processor.audit.kafka_state import LogState
+from processor.audit.log_scan import CommittedOffset, LogScan, Stretch
 from processor.core._record import record
 from processor.core.assembly import FOLD_VERSION
 from processor.core.terms import Terms
 from processor.runtime.errors import RestoreRefused
-from processor.runtime.kafka_state import LogState
 from processor.runtime.known_terms import KnownTerms
-from processor.runtime.log_scan import CommittedOffset, LogScan, Stretch
 from processor.runtime.offset_metadata import MetadataError, OffsetMetadata, decode_metadata
 from processor.runtime.restore import TopicFacts
 

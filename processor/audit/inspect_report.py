@@ -10,11 +10,11 @@ Rules:
 from collections.abc import Mapping
 from typing import Final, Literal
 
+from processor.audit.inspect_scan import Found, Verdict
 from processor.core._record import record
 from processor.core.outcomes import CallCompleted, CallRejected
 from processor.core.reasons import Stage
 from processor.ledger.port import CallView, Transition
-from processor.runtime.inspect_scan import Found, Verdict
 
 Standing = Literal[
     "completed", "rejected", "open", "unread", "undecided", "unreadable", "gone", "unknown"

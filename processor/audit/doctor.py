@@ -12,22 +12,22 @@ from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from typing import Final, TypeVar
 
-from processor.core._record import record
-from processor.core.errors import ProcessorError
-from processor.runtime.doctor_brokers import judge_brokers
-from processor.runtime.doctor_group import (
+from processor.audit.doctor_brokers import judge_brokers
+from processor.audit.doctor_group import (
     GroupFacts,
     judge_clock,
     judge_commits,
     judge_group,
     lag,
 )
-from processor.runtime.doctor_report import Diagnosed, Diagnosis
+from processor.audit.doctor_report import Diagnosed, Diagnosis
+from processor.audit.kafka_state import BrokerState, Denied, KafkaState
+from processor.audit.log_scan import LogScan
+from processor.core._record import record
+from processor.core.errors import ProcessorError
 from processor.runtime.errors import Unreachable
 from processor.runtime.kafka_admin import KafkaAdmin
-from processor.runtime.kafka_state import BrokerState, Denied, KafkaState
 from processor.runtime.known_terms import KnownTerms
-from processor.runtime.log_scan import LogScan
 from processor.runtime.restore import TopicFacts
 from processor.runtime.settings import CommitSettings
 from processor.runtime.topics import TopicDescription, TopicNames, TopicRole, check_topics

@@ -7,10 +7,10 @@ Rules:
 from pathlib import Path
 from typing import Final
 
+from processor.audit.doctor_report import Diagnosis
 from processor.core.errors import Indeterminate, Misuse, ProcessorError, Transient
 from processor.ledger.migrate import read_migrations, status
 from processor.ledger.roles import ROLES, read_roles
-from processor.runtime.doctor_report import Diagnosis
 
 _SUBJECT: Final = "the ledger's database"
 

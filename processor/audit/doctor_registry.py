@@ -13,6 +13,7 @@ from urllib.parse import quote, urlsplit
 
 import httpx
 
+from processor.audit.doctor_report import Diagnosis
 from processor.codec.records import (
     CALL_COMPLETED,
     CALL_REJECTED,
@@ -21,7 +22,6 @@ from processor.codec.records import (
     STREAM_EVENT,
 )
 from processor.codec.registry import RegistrySettings
-from processor.runtime.doctor_report import Diagnosis
 from processor.runtime.topics import TopicNames
 
 _ANSWER_BYTES_MAX: Final = 64 * 1024

@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from processor.runtime.verify_index import ExpectedIndex, Output, Place, digest_of
+from processor.audit.verify_index import ExpectedIndex, Output, Place, digest_of
 
 
 def output(partition: int, offset: int, *, unsure: bool = False, retired: bool = False) -> Output:

@@ -3,10 +3,10 @@
 from collections import Counter
 from typing import Final, Literal
 
+from processor.audit.verify_index import Place
+from processor.audit.verify_plan import PartitionPlan
 from processor.core._record import record
 from processor.core.identity import IdentityError, decode_call_key
-from processor.runtime.verify_index import Place
-from processor.runtime.verify_plan import PartitionPlan
 
 DifferenceCode = Literal[
     "missing", "doubled", "altered", "headers_altered", "other_verdict", "invented"

@@ -6,19 +6,19 @@ from dataclasses import replace
 import httpx
 import pytest
 
+from processor.audit.doctor import ASSEMBLER_RIGHTS, judge_rights
+from processor.audit.doctor_brokers import METADATA_BYTES, judge_brokers
+from processor.audit.doctor_group import GroupFacts, judge_clock, judge_commits, judge_group
+from processor.audit.doctor_registry import examine_registry
+from processor.audit.doctor_report import Diagnosis
+from processor.audit.kafka_state import BrokerState, GroupState, LogState
+from processor.audit.log_scan import CommittedOffset
 from processor.codec.registry import RegistrySettings
 from processor.core.assembly import FOLD_VERSION
 from processor.core.gate import NoCatalogue
 from processor.core.limits import Limits
 from processor.core.terms import Terms, TermsMark
-from processor.runtime.doctor import ASSEMBLER_RIGHTS, judge_rights
-from processor.runtime.doctor_brokers import METADATA_BYTES, judge_brokers
-from processor.runtime.doctor_group import GroupFacts, judge_clock, judge_commits, judge_group
-from processor.runtime.doctor_registry import examine_registry
-from processor.runtime.doctor_report import Diagnosis
-from processor.runtime.kafka_state import BrokerState, GroupState, LogState
 from processor.runtime.known_terms import KnownTerms
-from processor.runtime.log_scan import CommittedOffset
 from processor.runtime.offset_metadata import OffsetMetadata
 from processor.runtime.restore import TopicFacts
 from processor.runtime.settings import CommitSettings

@@ -13,31 +13,18 @@ from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Final, cast
 
-from processor.codec.headers import Headers
-from processor.codec.records import Undecodable, decode_completed, decode_rejected
-from processor.core._record import field, record
-from processor.core.errors import Misuse
-from processor.core.evidence import Evidence
-from processor.core.terms import Terms
-from processor.runtime.absorb import Message
-from processor.runtime.kafka_admin import KafkaAdmin
-from processor.runtime.kafka_state import KafkaState, LogState
-from processor.runtime.known_terms import KnownTerms
-from processor.runtime.log_scan import LogScan, Stretch
-from processor.runtime.output_writer import OutputTopics, OutputWriter
-from processor.runtime.partitioner import partition_of
-from processor.runtime.restore import TopicFacts
-from processor.runtime.topics import TopicNames, dead_letter_bytes
-from processor.runtime.verify_index import (
+from processor.audit.kafka_state import KafkaState, LogState
+from processor.audit.log_scan import LogScan, Stretch
+from processor.audit.verify_index import (
     HEADERS_DIGEST_BYTES,
     ExpectedIndex,
     Output,
     Place,
     digest_of,
 )
-from processor.runtime.verify_plan import Bound, PartitionPlan, Planner
-from processor.runtime.verify_refold import Expected, Refold
-from processor.runtime.verify_report import (
+from processor.audit.verify_plan import Bound, PartitionPlan, Planner
+from processor.audit.verify_refold import Expected, Refold
+from processor.audit.verify_report import (
     COMPLETED,
     KINDS,
     LISTED_MAX,
@@ -47,6 +34,19 @@ from processor.runtime.verify_report import (
     Report,
     shown_key,
 )
+from processor.codec.headers import Headers
+from processor.codec.records import Undecodable, decode_completed, decode_rejected
+from processor.core._record import field, record
+from processor.core.errors import Misuse
+from processor.core.evidence import Evidence
+from processor.core.terms import Terms
+from processor.runtime.absorb import Message
+from processor.runtime.kafka_admin import KafkaAdmin
+from processor.runtime.known_terms import KnownTerms
+from processor.runtime.output_writer import OutputTopics, OutputWriter
+from processor.runtime.partitioner import partition_of
+from processor.runtime.restore import TopicFacts
+from processor.runtime.topics import TopicNames, dead_letter_bytes
 
 #: How much earlier than the first compared event an output may be dated: clocks of two machines.
 CLOCKS_APART_MS: Final = 60 * 60 * 1000

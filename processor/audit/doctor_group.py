@@ -9,13 +9,13 @@ Rules:
 from collections.abc import Iterator, Mapping
 from typing import Final
 
+from processor.audit.doctor_report import Diagnosed
+from processor.audit.kafka_state import GroupState, LogState
+from processor.audit.log_scan import CommittedOffset
 from processor.core._record import record
 from processor.core.assembly import FOLD_VERSION
-from processor.runtime.doctor_report import Diagnosed
 from processor.runtime.errors import RestoreRefused
-from processor.runtime.kafka_state import GroupState, LogState
 from processor.runtime.known_terms import KnownTerms
-from processor.runtime.log_scan import CommittedOffset
 from processor.runtime.restore import Committed, LogEnds, TopicFacts, plan_start
 
 #: Clocks of two machines under NTP are closer than this.

@@ -8,12 +8,12 @@ Rules:
 
 from typing import NamedTuple
 
+from processor.audit.verify_plan import PartitionPlan
 from processor.codec.records import Undecodable, decode_event
 from processor.core.assembly import Assembly, Place
 from processor.core.events import CallAborted, CallStarted, StreamEvent
 from processor.runtime.absorb import Message, Writer
 from processor.runtime.outbox import OutputRecord
-from processor.runtime.verify_plan import PartitionPlan
 
 
 class Expected(NamedTuple):

@@ -8,8 +8,8 @@ Rules:
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Final
 
-from processor.runtime.doctor_report import Diagnosed
-from processor.runtime.kafka_state import BrokerState
+from processor.audit.doctor_report import Diagnosed
+from processor.audit.kafka_state import BrokerState
 from processor.runtime.settings import CommitSettings
 
 #: What the metadata of a commit takes at most, with two sets of terms.
