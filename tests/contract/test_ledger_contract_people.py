@@ -407,7 +407,7 @@ def test_lists_show_each_call_under_its_state_only(harness: Harness) -> None:
         assert harness.ledger.list_calls(state=state, tenant="globex") == []
     assert len(harness.ledger.list_calls()) == len(by_state)
     assert len(harness.ledger.list_calls(limit=2)) == 2
-    tool = lines[0].tool
+    tool = claim_for(harness).tool
     assert len(harness.ledger.list_calls(tool=tool)) == len(by_state)
     assert harness.ledger.list_calls(tool="no_such_tool") == []
     assert harness.ledger.list_calls(state="held", older_s=3_600) == []
