@@ -12,8 +12,15 @@ from urllib.parse import urlsplit, urlunsplit
 
 import psycopg
 import pytest
+from hypothesis import HealthCheck, settings
 
 from processor.devstack import up
+
+# No test asserts a time: on a busy machine an example may take any.
+settings.register_profile(
+    "no_deadline", deadline=None, suppress_health_check=[HealthCheck.too_slow]
+)
+settings.load_profile("no_deadline")
 
 SESSION_TOKEN = secrets.token_hex(3)
 REAL_PARTS = frozenset({"kafka_bootstrap", "database_url", "database"})
