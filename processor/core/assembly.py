@@ -151,7 +151,8 @@ class Assembly:
         book, before_ms = self.checkpoints, self.log_time_ms - after_ms
         gone, due = book.take_asked(self.calls, next_offset)
         for key, call in self.calls.items():
-            if call.need_time_ms >= before_ms:
+            # Before the first record of a partition there is no log time.
+            if max(call.need_time_ms, call.first_ms * (call.need_time_ms < 0)) >= before_ms:
                 break
             is_due = call.state is not State.CLOSED or key in book.held
             if is_due and fits_a_checkpoint(call, self.limits):
