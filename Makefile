@@ -9,7 +9,7 @@ PYTHON ?= $(shell for p in python3.13 python3.12 python3.11 python3; do \
 BIN := .venv/bin
 READY := .venv/.ready
 
-.PHONY: help demo test fuzz simulate check bench bench-adapters verify-proof bench-relay outages venv bench-ledger chaos kills
+.PHONY: help demo test fuzz simulate check bench bench-adapters verify-proof bench-relay outages venv bench-ledger chaos kills faults soak
 
 help: ## List the targets
 	@awk 'BEGIN {FS = ":.*## "} /^[a-z-]+:.*## / {printf "  make %-15s %s\n", $$1, $$2}' $(firstword $(MAKEFILE_LIST))
@@ -22,6 +22,13 @@ test: $(READY) ## All tests but the measurements, in random order
 
 simulate: $(READY) ## Seeded schedules of faults on a simulated Kafka: RUNS=2000, or one by SEED=n
 	@$(BIN)/python -m tests.simulation $(if $(SEED),--seed $(SEED),--runs $(or $(RUNS),2000))
+
+faults: $(READY) ## Kills, freezes, cuts and rogues on real servers, one oracle: RUNS=20, or again by SEED=n
+	@$(BIN)/pytest -q -m faults tests/faults $(if $(SEED),-k "not test_",)
+	@$(BIN)/python -m tests.faults $(if $(SEED),--seed $(SEED) --runs $(or $(RUNS),1),--runs $(or $(RUNS),20))
+
+soak: $(READY) ## The same faults at random for MINUTES=10 or RUNS=n, under load: JSON=file for a machine
+	@$(BIN)/python -m tests.faults $(if $(RUNS),--runs $(RUNS),--minutes $(or $(MINUTES),10)) $(if $(SEED),--seed $(SEED)) $(if $(JSON),--json $(JSON))
 
 fuzz: $(READY) ## Coverage-guided fuzzing of the dialects: SECONDS=60 for each, DIALECTS="gemini" for some
 	@$(BIN)/python -c 'import atheris' 2>/dev/null || \
