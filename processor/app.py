@@ -24,10 +24,11 @@ from processor.runtime.known_terms import KnownTerms
 from processor.runtime.log_observer import LogObserver
 from processor.runtime.normalising import NormaliserTopics, Normalising
 from processor.runtime.output_writer import OutputTopics, OutputWriter
-from processor.runtime.ownership import OwnershipWatch
+from processor.runtime.ownership import NoWatch, OwnershipWatch, Watch
 from processor.runtime.partition_log import KafkaPartitionLog
 from processor.runtime.restore import TopicFacts
 from processor.runtime.settings import RuntimeSettings
+from processor.runtime.slot import when_free
 from processor.runtime.topics import TopicNames, dead_letter_bytes, refuse
 from processor.runtime.worker import Worker
 from processor.telemetry.logging import make_logger
@@ -136,6 +137,8 @@ def _build_worker(
     crash_point: CrashPoint,
 ) -> Worker[F]:
     """The loop around a folding: the same for both kinds of process."""
+    if settings.group_protocol == "consumer":
+        settings.check_session(admin.group_session_ms(settings.group))
     description = admin.describe_topic(settings.input_topic)
     client_errors = ClientErrors(observer.client_error)
     return Worker(
@@ -150,16 +153,18 @@ def _build_worker(
         folding,
         TopicFacts(description.topic_id, description.partitions),
         client_errors,
-        OwnershipWatch(
-            KafkaGroupView(settings),
-            settings.slot,
-            description.partitions,
-            observer.without_owner,
-        ),
+        _watch(settings, description.partitions, observer),
         observer,
         time.monotonic,
         crash_point,
     )
+
+
+def _watch(settings: RuntimeSettings, partitions: int, observer: LogObserver) -> Watch:
+    if settings.group_protocol == "consumer":
+        return NoWatch()
+    view = KafkaGroupView(settings)
+    return OwnershipWatch(view, settings.slot, partitions, observer.without_owner)
 
 
 def relax_collector() -> None:
@@ -170,6 +175,21 @@ def relax_collector() -> None:
     gc.collect()
     gc.freeze()
     gc.set_threshold(100_000, 50, 1_000)
+
+
+def wait_for_slot(
+    run: Callable[[], None], should_stop: Callable[[], bool], *, wait_s: float
+) -> None:
+    """Run a process, built anew for each try, while the group holds its slot for another one.
+
+    Raises: `SlotHeld` after `wait_s` seconds; whatever else `run` raises.
+    """
+    logger = make_logger("slot")
+
+    def note() -> None:
+        logger.warning("slot_held")
+
+    when_free(run, should_stop, note, wait_s=wait_s, clock=time.monotonic, pause=time.sleep)
 
 
 def run_assembler(worker: Worker[Assembly], should_stop: Callable[[], bool]) -> None:

@@ -22,8 +22,10 @@ from processor.runtime.settings import (
     EXPIRY_MARGIN_MS,
     SLOT_PATTERN,
     CommitSettings,
+    GroupProtocol,
     RuntimeSettings,
 )
+from processor.runtime.slot import SLOT_WAIT_S
 
 
 class Environment(BaseSettings):
@@ -38,6 +40,10 @@ class Environment(BaseSettings):
     normaliser_group: str = Field(default="toolcalls-normaliser", min_length=1)
     slot: str = Field(default="0", pattern=SLOT_PATTERN)
     start: Literal["earliest", "latest"] | None = None
+    group_protocol: GroupProtocol = "classic"
+    slot_wait_s: int = Field(default=SLOT_WAIT_S, ge=0)
+    transaction_timeout_ms: int = Field(default=CommitSettings().transaction_timeout_ms, ge=2_000)
+    session_timeout_ms: int = Field(default=CommitSettings().session_timeout_ms, ge=1)
     wait_for_response: bool = False
     commit_interval_ms: int = Field(default=CommitSettings().interval_ms, ge=1)
     arguments_bytes_max: int = Field(
@@ -102,8 +108,9 @@ def runtime_settings(
         slot=environment.slot,
         start=environment.start,
         accept_reset=accept_reset,
+        group_protocol=environment.group_protocol,
         wait_for_response=environment.wait_for_response,
-        commit=CommitSettings(interval_ms=environment.commit_interval_ms),
+        commit=_commit_settings(environment),
         limits=Limits(
             arguments_bytes_max=environment.arguments_bytes_max,
             fragments_max=environment.fragments_max,
@@ -127,8 +134,17 @@ def normaliser_settings(
         slot=environment.slot,
         start=environment.start,
         accept_reset=accept_reset,
-        commit=CommitSettings(interval_ms=environment.commit_interval_ms),
+        group_protocol=environment.group_protocol,
+        commit=_commit_settings(environment),
     ).checked()
+
+
+def _commit_settings(environment: Environment) -> CommitSettings:
+    return CommitSettings(
+        interval_ms=environment.commit_interval_ms,
+        transaction_timeout_ms=environment.transaction_timeout_ms,
+        session_timeout_ms=environment.session_timeout_ms,
+    )
 
 
 def crash_point(environment: Environment) -> CrashPoint:

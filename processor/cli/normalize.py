@@ -4,6 +4,8 @@ from typing import Annotated
 
 import typer
 
+from processor.cli.group_protocol import GroupProtocolOption
+
 
 def register(app: typer.Typer) -> None:
     """Add the verb to the command line."""
@@ -16,7 +18,7 @@ The chunks topic is made by `toolcalls topics create --chunks`.
 
 Example: toolcalls normalize --kafka-bootstrap localhost:9092 --slot 0 --start earliest
 
-Exit codes: as `toolcalls run`.
+Exit codes and --group-protocol: as `toolcalls run`.
 """
 
 
@@ -33,6 +35,7 @@ def normalize(
     start: Annotated[
         str | None, typer.Option(help="Where a group without offsets begins: earliest or latest.")
     ] = None,
+    group_protocol: GroupProtocolOption = None,
     prefix: Annotated[str | None, typer.Option(help="Prefix of all topic names.")] = None,
     *,
     accept_reset: Annotated[
@@ -40,7 +43,7 @@ def normalize(
     ] = False,
 ) -> None:
     """Run until SIGTERM or SIGINT."""
-    from processor.app import StopRequest, build_normaliser, run_normaliser
+    from processor.app import StopRequest, build_normaliser, run_normaliser, wait_for_slot
     from processor.config import crash_point, normaliser_settings, read_environment
     from processor.runtime.topics import TopicNames
 
@@ -51,11 +54,16 @@ def normalize(
         normaliser_group=group,
         slot=slot,
         start=start,
+        group_protocol=group_protocol,
         topic_prefix=prefix,
     )
     topics = TopicNames.prefixed(environment.topic_prefix, chunks=True)
     settings = normaliser_settings(
         environment, topics.by_role()["chunks"], accept_reset=accept_reset
     )
-    worker = build_normaliser(settings, topics, crash_point=crash_point(environment))
-    run_normaliser(worker, should_stop)
+    crash = crash_point(environment)
+
+    def run_once() -> None:
+        run_normaliser(build_normaliser(settings, topics, crash_point=crash), should_stop)
+
+    wait_for_slot(run_once, should_stop, wait_s=environment.slot_wait_s)

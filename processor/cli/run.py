@@ -4,6 +4,8 @@ from typing import Annotated
 
 import typer
 
+from processor.cli.group_protocol import GroupProtocolOption
+
 
 def register(app: typer.Typer) -> None:
     """Add the verb to the command line."""
@@ -18,6 +20,11 @@ Exit codes: 0 stopped on request, 2 a setting is wrong, 3 a topic was refused, 4
 5 another process uses the slot, 6 fatal client error, 7 result of the last commit unknown,
 8 the committed position was refused, 9 the broker refused a transaction. All but 2, 3 and 8 are
 meant to be restarted by a supervisor.
+
+With --group-protocol consumer a slot that was killed waits until its dead self's session on the
+broker is over (group setting consumer.session.timeout.ms, 45 s by default), for 60 s at most
+(TOOLCALLS_SLOT_WAIT_S), and then ends with 5. Shorter sessions: kafka-configs --alter
+--entity-type groups --entity-name GROUP --add-config consumer.session.timeout.ms=12000
 """
 
 
@@ -32,6 +39,7 @@ def run(
     start: Annotated[
         str | None, typer.Option(help="Where a group without offsets begins: earliest or latest.")
     ] = None,
+    group_protocol: GroupProtocolOption = None,
     prefix: Annotated[str | None, typer.Option(help="Prefix of all topic names.")] = None,
     catalogue: Annotated[str | None, typer.Option(help="Path of catalogue.yaml.")] = None,
     previous_catalogue: Annotated[
@@ -47,7 +55,7 @@ def run(
     ] = False,
 ) -> None:
     """Run until SIGTERM or SIGINT."""
-    from processor.app import StopRequest, build_assembler, run_assembler
+    from processor.app import StopRequest, build_assembler, run_assembler, wait_for_slot
     from processor.config import (
         crash_point,
         read_catalogue,
@@ -63,16 +71,20 @@ def run(
         group=group,
         slot=slot,
         start=start,
+        group_protocol=group_protocol,
         topic_prefix=prefix,
         catalogue=catalogue,
     )
     topics = TopicNames.prefixed(environment.topic_prefix)
     rules = read_catalogue(environment.catalogue) if environment.catalogue else None
-    worker = build_assembler(
-        runtime_settings(environment, topics.events, accept_reset=accept_reset),
-        topics,
-        rules=rules,
-        previous=[read_catalogue(path) for path in previous_catalogue or []],
-        crash_point=crash_point(environment),
-    )
-    run_assembler(worker, should_stop)
+    previous = [read_catalogue(path) for path in previous_catalogue or []]
+    settings = runtime_settings(environment, topics.events, accept_reset=accept_reset)
+    crash = crash_point(environment)
+
+    def run_once() -> None:
+        worker = build_assembler(
+            settings, topics, rules=rules, previous=previous, crash_point=crash
+        )
+        run_assembler(worker, should_stop)
+
+    wait_for_slot(run_once, should_stop, wait_s=environment.slot_wait_s)

@@ -47,6 +47,8 @@ _SETTINGS = {
     "auto.create.topics.enable": "false",
     "group.initial.rebalance.delay.ms": "0",
     "group.min.session.timeout.ms": "1000",
+    "group.consumer.min.session.timeout.ms": "1000",
+    "group.consumer.min.heartbeat.interval.ms": "200",
     "default.replication.factor": "1",
     "min.insync.replicas": "1",
     # A killed broker may register again only when its old session is over.

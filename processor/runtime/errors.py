@@ -19,6 +19,10 @@ class SlotFenced(ProcessorError):
     code = "slot_fenced"
 
 
+class SlotHeld(SlotFenced):
+    """The group still has a member of this slot: it runs, or its session is not over (KIP-848)."""
+
+
 class ClientFatal(ProcessorError):
     """The Kafka client cannot go on (a fatal error of librdkafka)."""
 

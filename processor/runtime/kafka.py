@@ -28,6 +28,7 @@ from processor.runtime.errors import (
     CommitUnknown,
     RestoreRefused,
     SlotFenced,
+    SlotHeld,
     Unreachable,
 )
 from processor.runtime.settings import RuntimeSettings
@@ -63,7 +64,6 @@ _FENCED: Final = frozenset(
         KafkaError.PRODUCER_FENCED,
         KafkaError.INVALID_PRODUCER_EPOCH,
         KafkaError.FENCED_INSTANCE_ID,
-        KafkaError.UNRELEASED_INSTANCE_ID,
     }
 )
 _UNREACHABLE: Final = frozenset(
@@ -117,7 +117,6 @@ class ClientErrors:
 
 def make_consumer(settings: RuntimeSettings, on_error: ClientErrors) -> Consumer:
     """The group's consumer. `group.instance.id` is the slot: a restart causes no rebalance."""
-    commit = settings.commit
     return Consumer(
         {
             "fetch.queue.backoff.ms": 20,
@@ -125,10 +124,8 @@ def make_consumer(settings: RuntimeSettings, on_error: ClientErrors) -> Consumer
             "queued.min.messages": 100_000,
             "queued.max.messages.kbytes": 65_536,
             "max.partition.fetch.bytes": 4 * 1024 * 1024,
-            "partition.assignment.strategy": "cooperative-sticky",
-            "session.timeout.ms": commit.session_timeout_ms,
-            "heartbeat.interval.ms": commit.session_timeout_ms // 4,
-            "max.poll.interval.ms": commit.poll_interval_max_ms,
+            "max.poll.interval.ms": settings.commit.poll_interval_max_ms,
+            **_membership(settings),
             **settings.client,
             "bootstrap.servers": settings.bootstrap,
             "client.id": f"{settings.transactional_id}-consumer",
@@ -142,6 +139,19 @@ def make_consumer(settings: RuntimeSettings, on_error: ClientErrors) -> Consumer
             "error_cb": on_error,
         }
     )
+
+
+def _membership(settings: RuntimeSettings) -> dict[str, str | int]:
+    """The client's side of the group protocol; with `consumer` the broker has the other settings."""
+    if settings.group_protocol == "consumer":
+        return {"group.protocol": "consumer"}
+    session_ms = settings.commit.session_timeout_ms
+    return {
+        "group.protocol": "classic",
+        "partition.assignment.strategy": "cooperative-sticky",
+        "session.timeout.ms": session_ms,
+        "heartbeat.interval.ms": session_ms // 4,
+    }
 
 
 def make_producer(settings: RuntimeSettings, on_error: ClientErrors) -> Producer:
@@ -245,12 +255,9 @@ def ending(error: KafkaException | KafkaError, doing: str) -> ProcessorError:
     found = kafka_error(error)
     said = f"{doing}: {found.name()}"
     code = found.code()
-    # A fatal error of the consumer carries its cause in its text only.
-    if code in _FENCED or (code == KafkaError._FATAL and "fenced" in found.str().lower()):
-        return SlotFenced(
-            f"{said}. Another process uses this slot, or this one was away longer than its"
-            " transaction or session timeout. Run one process per slot; this one may be restarted"
-        )
+    slot_ending = _slot_ending(found, said)
+    if slot_ending is not None:
+        return slot_ending
     if found.fatal() or code == KafkaError._FATAL:
         return ClientFatal(f"{said}. The client cannot go on; restart the process")
     if code in _UNREACHABLE:
@@ -260,3 +267,21 @@ def ending(error: KafkaException | KafkaError, doing: str) -> ProcessorError:
     if found.txn_requires_abort():
         return CommitRefused(f"{said}. The transaction is aborted; a restart reads its input again")
     return ClientFatal(f"{said}. Restart the process; see the broker's log if it comes again")
+
+
+def _slot_ending(found: KafkaError, said: str) -> SlotFenced | None:
+    """What an error about the slot ends the process with; None for any other error."""
+    code = found.code()
+    # A fatal error of the consumer carries its cause in its text only.
+    cause = found.str().lower() if code == KafkaError._FATAL else ""
+    if code == KafkaError.UNRELEASED_INSTANCE_ID or "instance id is still used" in cause:
+        return SlotHeld(
+            f"{said}. The group still has a member of this slot. Run one process per slot; the"
+            " place of a killed one is free when its session on the broker is over"
+        )
+    if code in _FENCED or "fenced" in cause:
+        return SlotFenced(
+            f"{said}. Another process uses this slot, or this one was away longer than its"
+            " transaction or session timeout. Run one process per slot; this one may be restarted"
+        )
+    return None

@@ -45,7 +45,13 @@ _UNREACHABLE: Final = frozenset(
         "_TRANSPORT",
     }
 )
-_DENIED: Final = frozenset({"CLUSTER_AUTHORIZATION_FAILED", "TOPIC_AUTHORIZATION_FAILED"})
+_DENIED: Final = frozenset(
+    {
+        "CLUSTER_AUTHORIZATION_FAILED",
+        "GROUP_AUTHORIZATION_FAILED",
+        "TOPIC_AUTHORIZATION_FAILED",
+    }
+)
 
 
 class _Partition(Protocol):
@@ -197,6 +203,19 @@ class KafkaAdmin:
                 if _name(e) != "UNKNOWN_TOPIC_OR_PART":
                     raise self._translated(e, f"describing {name} at") from e
         return found
+
+    def group_session_ms(self, group: str) -> int:
+        """How long a group of the protocol `consumer` waits for a silent member, in milliseconds.
+
+        Raises: `Unreachable`; `TopicRefused` when this user may not read the group's settings.
+        """
+        resource = ConfigResource(ConfigResource.Type.GROUP, group)
+        asked = self._client.describe_configs([resource], request_timeout=self._timeout_s)
+        try:
+            found = asked[resource].result()
+        except KafkaException as e:
+            raise self._translated(e, f"reading the settings of the group {group} at") from e
+        return int(found["consumer.session.timeout.ms"].value or 0)
 
     def _was_created(self, spec: TopicSpec, futures: Mapping[str, "Future[None]"]) -> bool:
         try:

@@ -1,7 +1,7 @@
 """Watches that every partition has an owner, and makes the group assign again when one has none.
 
 Rules:
-    A static member that dies between the two rebalances of a cooperative hand-over and comes back
+    Classic protocol only: a static member that dies between the two rebalances of a cooperative hand-over and comes back
     gets its stored assignment without a rebalance (KIP-345), so the second one never starts and
     what it was giving up has no owner: no error, no lag alarm of its own, just silence.
     A member that joins and leaves again starts one. Only the member with the first name does it, and
@@ -27,6 +27,33 @@ class GroupView(Protocol):
     def nudge(self) -> None:
         """Join as one more member and leave, so that the group assigns again."""
         ...
+
+
+class Watch(Protocol):
+    """Looks after the group beside the loop, from `start` to `stop`; neither waits."""
+
+    def start(self) -> None:
+        """Start looking."""
+        ...
+
+    def stop(self) -> None:
+        """Stop looking."""
+        ...
+
+
+class NoWatch:
+    """The watch of the protocol `consumer`, which needs none.
+
+    There the coordinator itself takes each partition from a member and gives it to the next one; a
+    member that comes back is told by its first heartbeat what it is to own. Nothing waits for a
+    second join of anybody.
+    """
+
+    def start(self) -> None:
+        """Nothing to start."""
+
+    def stop(self) -> None:
+        """Nothing to stop."""
 
 
 class OwnershipWatch:

@@ -4,6 +4,8 @@ Rules:
     transaction timeout < session timeout < poll interval, so that a process which lost its
     partitions can no longer commit when another one has taken them over (KIP-447).
     The slot is stable over restarts, never random: a restarted slot aborts its dead self at once.
+    With the protocol `consumer` (KIP-848) the session is a setting of the group on the broker; the
+    start asks for it and holds it to the same rule.
 """
 
 import re
@@ -17,6 +19,7 @@ from processor.core.expiry import ExpiryLimits
 from processor.core.limits import Limits
 
 Start = Literal["earliest", "latest"]
+GroupProtocol = Literal["classic", "consumer"]
 
 #: A slot has no hyphen, so that `<group>-<slot>` belongs to one group and one slot only.
 SLOT_PATTERN: Final = r"^[A-Za-z0-9._]+$"
@@ -34,6 +37,7 @@ OWNED_CLIENT_SETTINGS: Final = frozenset(
         "enable.idempotence",
         "group.id",
         "group.instance.id",
+        "group.protocol",
         "isolation.level",
         "transactional.id",
     }
@@ -63,6 +67,7 @@ class RuntimeSettings:
     slot: str = "0"
     start: Start | None = None
     accept_reset: bool = False
+    group_protocol: GroupProtocol = "classic"
     wait_for_response: bool = False
     #: Small, so that a batch is still in the processor cache when it is folded (measured: +20 %).
     batch_records: int = 500
@@ -74,6 +79,19 @@ class RuntimeSettings:
     #: Log time after which what a key needs is written down; bounds what a restart reads again.
     checkpoint_after_ms: int = CHECKPOINT_AFTER_MS
     client: Mapping[str, str] = field(default_factory=dict[str, str])
+
+    def check_session(self, session_ms: int) -> None:
+        """Hold the group's session on the broker, in milliseconds, to the rule of the time limits.
+
+        Raises: `Misuse` when a transaction could outlive the session of its process.
+        """
+        if self.commit.transaction_timeout_ms >= session_ms:
+            raise Misuse(
+                f"commit.transaction_timeout_ms ({self.commit.transaction_timeout_ms}) must be below"
+                f" consumer.session.timeout.ms ({session_ms}) of the group {self.group}. Lower"
+                " TOOLCALLS_TRANSACTION_TIMEOUT_MS or raise the group's setting (kafka-configs"
+                " --entity-type groups)"
+            )
 
     @property
     def transactional_id(self) -> str:

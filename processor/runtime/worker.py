@@ -8,6 +8,7 @@ Rules:
     After a fatal error nothing is polled again.
 """
 
+import threading
 from collections.abc import Callable
 from typing import Generic, Protocol, cast
 
@@ -28,7 +29,7 @@ from processor.runtime.kafka import (
     ends_consumption,
 )
 from processor.runtime.outbox import Outbox
-from processor.runtime.ownership import OwnershipWatch
+from processor.runtime.ownership import Watch
 from processor.runtime.restore import Committed, LogEnds, StartAt, TopicFacts, plan_start
 from processor.runtime.settings import RuntimeSettings
 from processor.runtime.task import Task
@@ -86,7 +87,7 @@ class Worker(Generic[F]):
         folding: Folding[F],
         facts: TopicFacts,
         client_errors: ClientErrors,
-        watch: OwnershipWatch,
+        watch: Watch,
         observer: Observer,
         clock: Clock,
         crash_point: CrashPoint,
@@ -110,6 +111,7 @@ class Worker(Generic[F]):
         self._uncommitted_count = 0
         self._committed_bytes_count = 0
         self._leaving = False
+        self._has_fenced = False
         self._expiry_due_s = clock() + CHECK_INTERVAL_S
 
     @property
@@ -127,7 +129,8 @@ class Worker(Generic[F]):
 
         Raises: a `ProcessorError` of `runtime.errors`; nothing was committed after its cause.
         """
-        self._committer.start()
+        if self._settings.group_protocol == "classic":
+            self._fence_earlier()
         self._watch.start()
         self._consumer.subscribe(
             [self._settings.input_topic],
@@ -140,12 +143,40 @@ class Worker(Generic[F]):
                 self._step()
             self._commit()
             self._committer.wait()
-        finally:
-            self._watch.stop()
-            self._committer.stop()
+        except ProcessorError:
+            self._stop_threads()
+            self._leave_after_failure()
+            raise
+        self._stop_threads()
         self._leaving = True
         self._consumer.close()
         self._check()
+
+    def _fence_earlier(self) -> None:
+        """Fence the slot's earlier process, once, before any committed position is asked for.
+
+        With the protocol `consumer` this waits until the group gave us the slot: there a newcomer
+        is refused, and must not have ended the transactions of the one that stays.
+        """
+        if not self._has_fenced:
+            self._has_fenced = True
+            self._committer.start()
+
+    def _stop_threads(self) -> None:
+        self._watch.stop()
+        self._committer.stop()
+
+    def _leave_after_failure(self) -> None:
+        """Tell a group of the protocol `consumer` that this slot is free for its next process.
+
+        A classic group lets the next process take the slot of a dead one; this one would refuse it
+        until the session is over. Nothing is committed; a client that does not answer is left.
+        """
+        if self._settings.group_protocol == "consumer":
+            self._leaving = True
+            closing = threading.Thread(target=self._consumer.close, name="leave", daemon=True)
+            closing.start()
+            closing.join(_ASK_S)
 
     def _step(self) -> None:
         messages = self._consume()
@@ -267,6 +298,7 @@ class Worker(Generic[F]):
 
     def _on_assign(self, consumer: Consumer, partitions: list[TopicPartition]) -> None:
         try:
+            self._fence_earlier()
             if not self._tasks:
                 self._member_id = consumer.memberid()
             found = consumer.committed(partitions, _ASK_S)

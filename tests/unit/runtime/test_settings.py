@@ -5,7 +5,7 @@ from confluent_kafka import KafkaError
 
 from processor.config import read_environment
 from processor.core.errors import Misuse
-from processor.runtime.kafka import ends_consumption
+from processor.runtime.kafka import ClientErrors, ends_consumption, make_consumer
 from processor.runtime.settings import CommitSettings, RuntimeSettings
 
 
@@ -32,6 +32,18 @@ def test_a_wrong_setting_is_refused_by_name(changes: dict[str, object], named: s
     settings().checked()
     with pytest.raises(Misuse, match=named):
         settings(**changes).checked()
+
+
+def test_a_transaction_may_not_outlive_the_session_that_the_group_has_on_the_broker() -> None:
+    """The rule of the classic client settings holds for KIP-848's group setting as well."""
+    settings().check_session(8_001)
+    with pytest.raises(Misuse, match=r"consumer\.session\.timeout\.ms"):
+        settings().check_session(8_000)
+
+
+def test_with_kip_848_the_client_is_given_no_setting_that_belongs_to_the_group() -> None:
+    """The client refuses them, so a consumer that can be made has none of them."""
+    make_consumer(settings(group_protocol="consumer"), ClientErrors(lambda name: None)).close()
 
 
 def test_every_wrong_variable_is_named_at_once_and_none_is_quoted() -> None:
