@@ -1,8 +1,16 @@
-"""The consumer group seen from outside: who owns what, and how to make it assign again."""
+"""The consumer group seen from outside: who owns what, and how to make it assign again.
 
+Rules:
+    The group is asked for with the client's older `list_groups`. Its successor,
+    `describe_consumer_groups`, ends the whole process by an assertion when an answer comes after
+    the time limit (librdkafka 2.16, issue 4605: seen in each of eight tries with a frozen broker).
+"""
+
+import struct
 import threading
-from concurrent.futures import Future
-from typing import Any, Final, cast
+import warnings
+from collections.abc import Sequence
+from typing import Any, Final, Protocol
 
 from confluent_kafka import Consumer, KafkaException, TopicPartition
 from confluent_kafka.admin import AdminClient
@@ -14,37 +22,47 @@ _ASK_S: Final = 5.0
 #: How long the passing member waits for its turn; a group that is busy assigns anyway.
 _NUDGE_POLLS: Final = 150
 _POLL_S: Final = 0.1
+#: The broker makes a member's id of its static name (else its client id), a hyphen and a UUID.
+_ID_SUFFIX_CHARS: Final = 37
+
+
+class _Member(Protocol):
+    id: str
+    assignment: bytes
+
+
+class _Group(Protocol):
+    id: str
+    state: str
+    members: list[_Member]
 
 
 class KafkaGroupView:
     """Describes one group through the broker. Raises: `Unreachable` when nobody answers."""
 
-    def __init__(self, settings: RuntimeSettings) -> None:
+    def __init__(self, settings: RuntimeSettings, *, ask_s: float = _ASK_S) -> None:
         self._settings = settings
+        self._ask_s = ask_s
         self._client: Any = AdminClient(
             {**settings.client, "bootstrap.servers": settings.bootstrap, "log_level": 0}
         )
+        warnings.filterwarnings("ignore", r"list_groups\(\) is deprecated", DeprecationWarning)
 
     def owned(self) -> dict[str, set[int]] | None:
         """Partitions of the events topic by slot; None while the group is not stable."""
-        group, topic = self._settings.group, self._settings.input_topic
+        name = self._settings.group
         try:
-            asked: dict[str, Future[Any]] = self._client.describe_consumer_groups(
-                [group], request_timeout=_ASK_S
-            )
-            found = asked[group].result(_ASK_S + 1)
-        except (KafkaException, TimeoutError) as e:
-            raise Unreachable(f"the group {group} cannot be described") from e
-        if found.state.name != "STABLE":
+            found: Sequence[_Group] = self._client.list_groups(name, timeout=self._ask_s)
+        except KafkaException as e:
+            raise Unreachable(f"the group {name} cannot be described") from e
+        group = next((group for group in found if group.id == name), None)
+        if group is None or group.state != "Stable":
             return None
-        return {
-            str(member.group_instance_id or member.member_id): {
-                cast("int", tp.partition)
-                for tp in member.assignment.topic_partitions
-                if tp.topic == topic
-            }
-            for member in found.members
-        }
+        owned: dict[str, set[int]] = {}
+        for member in group.members:
+            partitions = assigned_partitions(member.assignment, self._settings.input_topic)
+            owned.setdefault(member.id[:-_ID_SUFFIX_CHARS], set()).update(partitions)
+        return owned
 
     def nudge(self) -> None:
         """Join the group without a static name, wait for the assignment, leave again."""
@@ -75,3 +93,30 @@ class KafkaGroupView:
                     break
         finally:
             consumer.close()
+
+
+def assigned_partitions(assignment: bytes, topic: str) -> set[int]:
+    """Partitions of `topic` in a member's assignment (ConsumerProtocolAssignment, any version).
+
+    An assignment that is empty or cut has none: the member has not been given any yet.
+    """
+    try:
+        return _assigned(assignment, topic)
+    except struct.error:
+        return set()
+
+
+def _assigned(assignment: bytes, topic: str) -> set[int]:
+    found: set[int] = set()
+    (topics,) = struct.unpack_from(">i", assignment, 2)
+    at = 6
+    for _ in range(topics):
+        (size,) = struct.unpack_from(">h", assignment, at)
+        name = assignment[at + 2 : at + 2 + size]
+        at += 2 + size
+        (count,) = struct.unpack_from(">i", assignment, at)
+        partitions = struct.unpack_from(f">{count}i", assignment, at + 4)
+        at += 4 + 4 * count
+        if name == topic.encode():
+            found.update(partitions)
+    return found
