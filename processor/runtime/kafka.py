@@ -204,7 +204,9 @@ def make_log_reader(settings: RuntimeSettings, *, committed: bool) -> Consumer:
     """A consumer outside of any group that reads what is `committed`, or everything there is."""
     return Consumer(
         {
-            "fetch.wait.max.ms": 20,
+            # The note of a log's end comes with the fetch after the last record's: a restore waits
+            # for this, partition by partition.
+            "fetch.wait.max.ms": 2,
             "fetch.queue.backoff.ms": 20,
             **settings.client,
             "bootstrap.servers": settings.bootstrap,

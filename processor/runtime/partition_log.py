@@ -12,6 +12,7 @@ from processor.runtime.errors import RestoreRefused, Unreachable
 from processor.runtime.kafka import (
     Consumer,
     KafkaException,
+    Message,
     TopicPartition,
     ending,
     is_partition_end,
@@ -23,6 +24,7 @@ _ASK_S: Final = 10.0
 #: How long an unfinished transaction is waited for: longer than any of ours may take.
 _BARRIER_S: Final = 30.0
 _BATCH: Final = 1_000
+_POLL_S: Final = 0.1
 
 
 class KafkaPartitionLog:
@@ -63,7 +65,7 @@ class KafkaPartitionLog:
     ) -> Iterator[tuple[bytes | None, bytes | None]]:
         deadline_s = self._clock() + _BARRIER_S
         while True:
-            messages = reader.consume(_BATCH, 0.1)
+            messages = _batch(reader)
             for message in messages:
                 error, offset = message.error(), cast("int", message.offset())
                 if error is None:
@@ -90,3 +92,12 @@ class KafkaPartitionLog:
             f" open at offset {stable} for {_BARRIER_S:.0f} s. Find its producer with"
             " `kafka-transactions.sh find-hanging` and abort it"
         )
+
+
+def _batch(reader: Consumer) -> list[Message]:
+    """What is there; a wait for the first only, since `consume` would wait for all of a batch."""
+    messages = reader.consume(_BATCH, 0)
+    if messages:
+        return messages
+    first = reader.poll(_POLL_S)
+    return [] if first is None else [first]
