@@ -150,7 +150,8 @@ def _membership(settings: RuntimeSettings) -> dict[str, str | int]:
         "group.protocol": "classic",
         "partition.assignment.strategy": "cooperative-sticky",
         "session.timeout.ms": session_ms,
-        "heartbeat.interval.ms": session_ms // 4,
+        # A member hears of a rebalance by its heartbeat, and a cooperative one has two of them.
+        "heartbeat.interval.ms": session_ms // 12,
     }
 
 
