@@ -8,7 +8,10 @@ Rules:
     rebalancing, and our own open transaction never holds back our input.
     Every transaction carries at least one owned input offset; one without is not fenced by the
     group's generation.
-    After an error no further transaction is begun with this producer.
+    After an error no further transaction is begun with this producer, but for one: when the group
+    assigned again while a transaction was made, it is aborted and made again under the new
+    generation. What it commits is still owned then: a partition is given to another member only
+    after this one gave it up, which waits for the transaction.
     A transaction in which a call got no answer in time is its producer's last, even when it was
     committed at the second try: the first request may still be on its way, and would count in the
     next transaction of the same epoch. The restart's new epoch fences it.
@@ -21,7 +24,7 @@ from typing import Final
 from processor.core._record import record
 from processor.core.errors import InvariantViolated, ProcessorError
 from processor.runtime.crash_points import CrashPoint
-from processor.runtime.errors import ClientFatal, CommitUnknown
+from processor.runtime.errors import ClientFatal, CommitRefused, CommitUnknown, GenerationPassed
 from processor.runtime.kafka import (
     KafkaException,
     Producer,
@@ -33,6 +36,9 @@ from processor.runtime.outbox import Outbox
 
 #: How often a call that timed out without a verdict is made again; it resumes, it does not repeat.
 RESUME_MAX: Final = 3
+#: How often a transaction is made again for a new generation, and the pause for it to be heard of.
+REDO_MAX: Final = 5
+REDO_PAUSE_S: Final = 0.05
 #: Steps of a commit that may each take the client's whole time limit, before nobody waits longer:
 #: a client call has been seen not to return at all after its broker was away.
 STEPS_MAX: Final = 2
@@ -43,11 +49,15 @@ WATCH_S: Final = 0.5
 
 @record
 class Transaction:
-    """What one transaction carries: outputs, the next offsets with metadata, who we are."""
+    """What one transaction carries: outputs, the next offsets with metadata, who we are.
+
+    `group_metadata` is asked on the loop's thread only: the client lets no other thread ask while
+    a rebalance callback runs. It raises when we are not who we were.
+    """
 
     outputs: Outbox
     offsets: list[TopicPartition]
-    group_metadata: object
+    group_metadata: Callable[[], object]
 
 
 class Committer:
@@ -71,6 +81,8 @@ class Committer:
         self._limit_s = timeout_s * STEPS_MAX + GRACE_S
         self._stopping = False
         self._failure: ProcessorError | None = None
+        self._metadata: object = None
+        self._is_asking = False
         self.committed_count = 0
         self._thread = threading.Thread(target=self._run, name="committer", daemon=True)
 
@@ -87,9 +99,13 @@ class Committer:
         return self._given is not None
 
     def check(self) -> None:
-        """Raise what ended the last transaction, if it did not commit or does not end."""
+        """Raise what ended the last transaction, if it did not commit or does not end.
+
+        Says who we are now to a transaction that asks again; raises as that does.
+        """
         if self._failure is not None:
             raise self._failure
+        self._answer()
         if self.busy and self._clock() - self._given_at_s > self._limit_s:
             raise CommitUnknown(
                 f"commit: no answer from the client within {self._limit_s:.0f} s, whatever its own"
@@ -102,16 +118,29 @@ class Committer:
             raise InvariantViolated("a transaction without an owned offset is not fenced")
         self.wait()
         with self._wake:
-            self._given_at_s = self._clock()
-            self._given = transaction
+            self._take(transaction)
             self._wake.notify_all()
+
+    def _take(self, transaction: Transaction) -> None:
+        self._metadata = transaction.group_metadata()
+        self._given_at_s = self._clock()
+        self._given = transaction
+
+    def _answer(self) -> None:
+        given = self._given
+        if self._is_asking and given is not None:
+            self._metadata = given.group_metadata()
+            with self._wake:
+                self._is_asking = False
+                self._wake.notify_all()
 
     def wait(self) -> None:
         """Wait until nothing is in flight. Raises: what ended the transaction."""
         while True:
             with self._wake:
                 self._wake.wait_for(
-                    lambda: self._given is None or self._failure is not None, WATCH_S
+                    lambda: self._given is None or self._failure is not None or self._is_asking,
+                    WATCH_S,
                 )
             self.check()
             if not self.busy:
@@ -144,12 +173,41 @@ class Committer:
 
     def _commit_or_failure(self, transaction: Transaction) -> ProcessorError | None:
         try:
-            self._commit(transaction)
+            self._commit_redoing(transaction)
         except ProcessorError as e:
             return e
         except Exception as e:  # noqa: BLE001 - a bug on this thread must end the loop, not hide
             return ClientFatal(f"the commit thread failed: {type(e).__name__}")
         return None
+
+    def _commit_redoing(self, transaction: Transaction) -> None:
+        """Commit; once more under the group's new generation when it assigned again meanwhile."""
+        redone = 0
+        while True:
+            try:
+                self._commit(transaction)
+            except GenerationPassed:
+                redone += 1
+                if redone == REDO_MAX:
+                    raise
+                self._abort()
+                self._ask_again()
+            else:
+                return
+
+    def _abort(self) -> None:
+        if self._resumed(lambda: self._producer.abort_transaction(self._timeout_s), "abort"):
+            raise CommitUnknown("abort: an earlier request of it may still be on its way")
+
+    def _ask_again(self) -> None:
+        """Have the loop say who we are now, once the client has had time to hear of it."""
+        with self._wake:
+            self._wake.wait_for(lambda: self._stopping, REDO_PAUSE_S)
+            self._is_asking = True
+            self._wake.notify_all()
+            self._wake.wait_for(lambda: not self._is_asking or self._stopping, self._timeout_s)
+            if self._is_asking:
+                raise CommitRefused("commit: a new generation began, and the loop did not go on")
 
     def _commit(self, transaction: Transaction) -> None:
         crash_point = self._crash_point
@@ -164,7 +222,7 @@ class Committer:
         late = self._resumed(
             lambda: self._producer.send_offsets_to_transaction(
                 transaction.offsets,
-                transaction.group_metadata,
+                self._metadata,
                 self._timeout_s,
             ),
             "send_offsets_to_transaction",

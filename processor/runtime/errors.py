@@ -41,6 +41,10 @@ class CommitRefused(ProcessorError):
     code = "commit_refused"
 
 
+class GenerationPassed(CommitRefused):
+    """The group has assigned again since a transaction said who we are; aborted, it may be redone."""
+
+
 class RestoreRefused(ProcessorError):
     """The committed position does not fit the topic; starting anyway could lose or repeat calls."""
 

@@ -26,6 +26,7 @@ from processor.runtime.errors import (
     ClientFatal,
     CommitRefused,
     CommitUnknown,
+    GenerationPassed,
     RestoreRefused,
     SlotFenced,
     SlotHeld,
@@ -92,6 +93,14 @@ _PASSING: Final = frozenset(
         KafkaError.NOT_LEADER_FOR_PARTITION,
         KafkaError.REBALANCE_IN_PROGRESS,
         KafkaError.REQUEST_TIMED_OUT,
+    }
+)
+#: A rebalance ended between the question who we are and the answer's use.
+_PASSED: Final = frozenset(
+    {
+        KafkaError.ILLEGAL_GENERATION,
+        KafkaError.REBALANCE_IN_PROGRESS,
+        KafkaError.STALE_MEMBER_EPOCH,
     }
 )
 _UNKNOWN_RESULT: Final = frozenset({KafkaError._TIMED_OUT, KafkaError.REQUEST_TIMED_OUT})
@@ -268,7 +277,8 @@ def ending(error: KafkaException | KafkaError, doing: str) -> ProcessorError:
     if code in _UNKNOWN_RESULT:
         return CommitUnknown(f"{said}. The result is not known here; a restart reads it from Kafka")
     if found.txn_requires_abort():
-        return CommitRefused(f"{said}. The transaction is aborted; a restart reads its input again")
+        refused = GenerationPassed if code in _PASSED else CommitRefused
+        return refused(f"{said}. The transaction is aborted; a restart reads its input again")
     return ClientFatal(f"{said}. Restart the process; see the broker's log if it comes again")
 
 

@@ -277,10 +277,23 @@ class Worker(Generic[F]):
             for task in dirty
         ]
         outputs, self._outbox = self._outbox, []
-        self._committer.submit(Transaction(outputs, offsets, self._group_metadata()))
+        self._committer.submit(Transaction(outputs, offsets, self._identity()))
         for task in dirty:
             task.committed_offset = task.next_offset
         self._observer.committed(len(dirty), len(outputs))
+
+    def _identity(self) -> Callable[[], object]:
+        """Who we are, asked when it is used, for what was ours when this was called."""
+        member_id = self._member_id
+
+        def identify() -> object:
+            metadata = self._group_metadata()
+            # In this order: what was lost is noted before the client can join again.
+            if self._failure is not None or self._member_id != member_id:
+                raise SlotFenced("commit: partitions were lost meanwhile; restart this process")
+            return metadata
+
+        return identify
 
     def _group_metadata(self) -> object:
         """Who we are, asked now; without a member id the broker would fence nothing (KIP-447).

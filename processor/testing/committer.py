@@ -3,8 +3,9 @@
 from collections.abc import Callable
 
 from processor.core.errors import InvariantViolated
-from processor.runtime.committer import Committer, Transaction
+from processor.runtime.committer import REDO_PAUSE_S, Committer, Transaction
 from processor.runtime.crash_points import CrashPoint
+from processor.runtime.errors import CommitRefused
 from processor.runtime.kafka import Producer
 from processor.testing.process import SimulatedProcess
 
@@ -38,8 +39,7 @@ class SimulatedCommitter(Committer):
         if not transaction.offsets:
             raise InvariantViolated("a transaction without an owned offset is not fenced")
         self.wait()
-        self._given_at_s = self._clock()
-        self._given = transaction
+        self._take(transaction)
         self._process.scheduler.spawn(self._process, lambda: self._commit_given(transaction))
 
     def _commit_given(self, transaction: Transaction) -> None:
@@ -48,13 +48,22 @@ class SimulatedCommitter(Committer):
             self._given = None
             self.committed_count += 1
 
+    def _ask_again(self) -> None:
+        self._process.wait(lambda: False, int(REDO_PAUSE_S * 1000))
+        self._is_asking = True
+        if not self._process.wait(lambda: not self._is_asking, int(self._timeout_s * 1000)):
+            raise CommitRefused("commit: a new generation began, and the loop did not go on")
+
     def wait(self) -> None:
         """Wait until nothing is in flight. Raises: what ended the transaction."""
         while True:
-            self._process.wait(lambda: not self.busy or self._failure is not None, _LOOK_MS)
+            self._process.wait(self._is_answered, _LOOK_MS)
             self.check()
             if not self.busy:
                 return
+
+    def _is_answered(self) -> bool:
+        return not self.busy or self._failure is not None or self._is_asking
 
     def stop(self) -> None:
         """Wait for the transaction in flight, as a process does that joins its thread."""

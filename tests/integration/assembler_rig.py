@@ -302,6 +302,9 @@ class Rig:
                 "enable.auto.commit": False,
                 "enable.partition.eof": True,
                 "fetch.message.max.bytes": 16 * 1024 * 1024,
+                # A fetch that waits at a log's end holds back the next partition's.
+                "fetch.wait.max.ms": 5,
+                "fetch.queue.backoff.ms": 5,
             }
         )
         messages: list[Message] = []

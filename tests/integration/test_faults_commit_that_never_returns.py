@@ -59,7 +59,7 @@ def test_a_commit_that_outlives_its_time_limit_ends_the_wait_with_an_error() -> 
         cast("Producer", producer), never_crash, timeout_s=TIMEOUT_S, clock=time.monotonic
     )
     committer.start()
-    committer.submit(Transaction([], [TopicPartition("events", 0, 1)], object()))
+    committer.submit(Transaction([], [TopicPartition("events", 0, 1)], object))
     raised: list[ProcessorError] = []
 
     def wait() -> None:

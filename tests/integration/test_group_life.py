@@ -21,7 +21,7 @@ from tests.integration.assembler_rig import Rig, admin, call_records, rig, wait_
 
 pytestmark = [pytest.mark.integration, pytest.mark.faults]
 
-SESSION_MS = 5_000
+SESSION_MS = 4_500
 TRANSACTION_MS = 3_000
 PARTITIONS = 6
 BOTH: tuple[GroupProtocol, ...] = ("classic", "consumer")
@@ -97,7 +97,7 @@ class Group:
         def work() -> None:
             try:
                 while not stop.wait(0.02):
-                    self.write(10)
+                    self.write(4)
             except Exception as e:  # noqa: BLE001 - it is raised where the load ends
                 failed.append(e)
 
