@@ -9,7 +9,7 @@ PYTHON ?= $(shell for p in python3.13 python3.12 python3.11 python3; do \
 BIN := .venv/bin
 READY := .venv/.ready
 
-.PHONY: help demo test fuzz simulate check bench bench-adapters verify-proof bench-relay outages venv bench-ledger chaos kills faults soak
+.PHONY: help demo test fuzz simulate check bench bench-adapters verify-proof bench-relay bench-restart outages venv bench-ledger chaos kills faults soak
 
 help: ## List the targets
 	@awk 'BEGIN {FS = ":.*## "} /^[a-z-]+:.*## / {printf "  make %-15s %s\n", $$1, $$2}' $(firstword $(MAKEFILE_LIST))
@@ -57,6 +57,9 @@ bench-ledger: $(READY) ## Measure claim, begin and finish alone and in batches, 
 
 bench-relay: $(READY) ## Measure how fast results leave a full outbox
 	@$(BIN)/python -m tests.perf.bench_relay
+
+bench-restart: $(READY) ## Kill a loaded slot and start it again, then lose one for good: KILLS=50 LOSSES=10 RATE=20000
+	@$(BIN)/python -m tests.perf.bench_restart --kills $(or $(KILLS),50) --losses $(or $(LOSSES),10) --rate $(or $(RATE),20000)
 
 outages: $(READY) ## Kill the broker and restart Postgres under a running relay: nothing is lost
 	@$(BIN)/pytest -q -m perf tests/perf/test_relay_outages.py
