@@ -5,11 +5,11 @@ import signal
 import time
 from collections.abc import Callable, Iterable
 from types import FrameType
+from typing import TYPE_CHECKING
 
 from processor.core.assembly import Assembly
 from processor.core.gate import NoCatalogue, Rules
 from processor.core.terms import Terms
-from processor.dialects.normalise import ResponseFold
 from processor.runtime.absorb import Absorber
 from processor.runtime.assembling import Assembling
 from processor.runtime.checkpoints import Checkpoints
@@ -22,7 +22,6 @@ from processor.runtime.kafka import ClientErrors, make_consumer, make_producer
 from processor.runtime.kafka_admin import KafkaAdmin
 from processor.runtime.known_terms import KnownTerms
 from processor.runtime.log_observer import LogObserver
-from processor.runtime.normalising import NormaliserTopics, Normalising
 from processor.runtime.output_writer import OutputTopics, OutputWriter
 from processor.runtime.ownership import NoWatch, OwnershipWatch, Watch
 from processor.runtime.partition_log import KafkaPartitionLog
@@ -32,6 +31,9 @@ from processor.runtime.slot import when_free
 from processor.runtime.topics import TopicNames, dead_letter_bytes, refuse
 from processor.runtime.worker import Worker
 from processor.telemetry.logging import make_logger
+
+if TYPE_CHECKING:
+    from processor.dialects.normalise import ResponseFold
 
 
 def wall_ms() -> int:
@@ -108,11 +110,14 @@ def build_assembler(
 
 def build_normaliser(
     settings: RuntimeSettings, topics: TopicNames, *, crash_point: CrashPoint = never_crash
-) -> Worker[ResponseFold]:
+) -> "Worker[ResponseFold]":
     """Make the clients and the loop of one normaliser process; nothing is consumed yet.
 
     Raises: `TopicRefused` naming every topic that has wrong settings; `Unreachable`.
     """
+    # Imported here: an assembler's start need not wait for the dialects.
+    from processor.runtime.normalising import NormaliserTopics, Normalising
+
     settings = settings.checked()
     observer = LogObserver(make_logger("normaliser"), settings.input_topic)
     admin = KafkaAdmin(settings.bootstrap, client=settings.client)
@@ -204,7 +209,7 @@ def run_assembler(worker: Worker[Assembly], should_stop: Callable[[], bool]) -> 
     logger.info("assembler_stopped")
 
 
-def run_normaliser(worker: Worker[ResponseFold], should_stop: Callable[[], bool]) -> None:
+def run_normaliser(worker: "Worker[ResponseFold]", should_stop: Callable[[], bool]) -> None:
     """Run one normaliser process until it is asked to stop. Raises: as `run_assembler`."""
     logger = make_logger("normaliser")
     logger.info("normaliser_started")

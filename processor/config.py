@@ -6,16 +6,15 @@ Rules:
     the values come from.
 """
 
+import os
 from pathlib import Path
-from typing import Literal
+from typing import TYPE_CHECKING, Final, Literal
 
-from pydantic import Field, ValidationError
-from pydantic_settings import BaseSettings, SettingsConfigDict
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from processor.core.errors import Misuse
 from processor.core.expiry import ExpiryLimits
 from processor.core.limits import ARGUMENTS_BYTES_CEILING, FRAGMENTS_CEILING, Limits
-from processor.policy.catalogue import Catalogue, parse_catalogue
 from processor.runtime.crash_points import CrashPoint, crash_at, never_crash
 from processor.runtime.settings import (
     CHECKPOINT_AFTER_MS,
@@ -27,11 +26,16 @@ from processor.runtime.settings import (
 )
 from processor.runtime.slot import SLOT_WAIT_S
 
+if TYPE_CHECKING:
+    from processor.policy.catalogue import Catalogue
 
-class Environment(BaseSettings):
+_PREFIX: Final = "TOOLCALLS_"
+
+
+class Environment(BaseModel):
     """Every setting that may come from the environment, with its unit in the name."""
 
-    model_config = SettingsConfigDict(env_prefix="TOOLCALLS_", extra="ignore")
+    model_config = ConfigDict(extra="forbid")
 
     kafka_bootstrap: str | None = None
     database_url: str | None = None
@@ -66,19 +70,27 @@ def read_environment(**overrides: object) -> Environment:
 
     Raises: `Misuse` naming every wrong variable, without its value.
     """
-    given = {name: value for name, value in overrides.items() if value is not None}
+    given: dict[str, object] = {
+        name: os.environ[variable]
+        for name in Environment.model_fields
+        if (variable := _PREFIX + name.upper()) in os.environ
+    }
+    given |= {name: value for name, value in overrides.items() if value is not None}
     try:
-        return Environment(**given)  # type: ignore[arg-type]  # pydantic checks them one by one
+        return Environment.model_validate(given)
     except ValidationError as e:
         wrong = [
-            f"TOOLCALLS_{'_'.join(str(part) for part in error['loc']).upper()}: {error['msg']}"
+            f"{_PREFIX}{'_'.join(str(part) for part in error['loc']).upper()}: {error['msg']}"
             for error in e.errors(include_input=False, include_url=False)
         ]
         raise Misuse("settings refused: " + "; ".join(wrong)) from None
 
 
-def read_catalogue(path: str) -> Catalogue:
+def read_catalogue(path: str) -> "Catalogue":
     """Read `catalogue.yaml`. Raises: `Misuse` naming the file, the line and the field."""
+    # Imported here: a start without a catalogue need not wait for YAML and JSON Schema.
+    from processor.policy.catalogue import parse_catalogue
+
     try:
         return parse_catalogue(Path(path).read_text(), path)
     except OSError as e:
