@@ -87,11 +87,24 @@ class Committer:
         self._thread = threading.Thread(target=self._run, name="committer", daemon=True)
 
     def start(self) -> None:
-        """Fence the slot's earlier process and start the thread. Raises: a runtime error."""
-        self._resumed(
-            lambda: self._producer.init_transactions(self._timeout_s), "init_transactions"
-        )
+        """Start the thread, which first fences the slot's earlier process; `check` raises its error.
+
+        It takes half a second when that one died in a transaction (the client asks again so late),
+        and the loop need not wait: after its joining the group refuses the earlier process by its
+        member id, and a committed offset is given out only when no transaction has it in its hands.
+        """
         self._thread.start()
+
+    def _fence(self) -> ProcessorError | None:
+        try:
+            self._resumed(
+                lambda: self._producer.init_transactions(self._timeout_s), "init_transactions"
+            )
+        except ProcessorError as e:
+            return e
+        except Exception as e:  # noqa: BLE001 - as in _commit_or_failure
+            return ClientFatal(f"init_transactions failed: {type(e).__name__}")
+        return None
 
     @property
     def busy(self) -> bool:
@@ -155,7 +168,8 @@ class Committer:
             self._thread.join(self._timeout_s)
 
     def _run(self) -> None:
-        while True:
+        self._failure = self._fence()
+        while self._failure is None:
             with self._wake:
                 self._wake.wait_for(lambda: self._given is not None or self._stopping)
                 given = self._given
@@ -168,8 +182,6 @@ class Committer:
                     self._given = None
                     self.committed_count += 1
                 self._wake.notify_all()
-            if failure is not None:
-                return
 
     def _commit_or_failure(self, transaction: Transaction) -> ProcessorError | None:
         try:

@@ -153,7 +153,7 @@ class Worker(Generic[F]):
         self._check()
 
     def _fence_earlier(self) -> None:
-        """Fence the slot's earlier process, once, before any committed position is asked for.
+        """Fence the slot's earlier process, once, beside the loop.
 
         With the protocol `consumer` this waits until the group gave us the slot: there a newcomer
         is refused, and must not have ended the transactions of the one that stays.

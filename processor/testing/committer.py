@@ -27,12 +27,15 @@ class SimulatedCommitter(Committer):
     ) -> None:
         super().__init__(producer, crash_point, timeout_s=timeout_s, clock=clock)
         self._process = process
+        self._is_fenced = False
 
     def start(self) -> None:
-        """Fence the slot's earlier process."""
-        self._resumed(
-            lambda: self._producer.init_transactions(self._timeout_s), "init_transactions"
-        )
+        """Fence the slot's earlier process, beside the loop."""
+        self._process.scheduler.spawn(self._process, self._fence_first)
+
+    def _fence_first(self) -> None:
+        self._failure = self._fence()
+        self._is_fenced = self._failure is None
 
     def submit(self, transaction: Transaction) -> None:
         """Hand over the next transaction; waits until the one in flight has committed."""
@@ -43,6 +46,10 @@ class SimulatedCommitter(Committer):
         self._process.scheduler.spawn(self._process, lambda: self._commit_given(transaction))
 
     def _commit_given(self, transaction: Transaction) -> None:
+        while not self._is_fenced:
+            if self._failure is not None:
+                return
+            self._process.wait(lambda: self._is_fenced or self._failure is not None, _LOOK_MS)
         self._failure = self._commit_or_failure(transaction)
         if self._failure is None:
             self._given = None
