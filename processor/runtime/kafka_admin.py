@@ -39,6 +39,8 @@ _UNREACHABLE: Final = frozenset(
         "REQUEST_TIMED_OUT",
         "_ALL_BROKERS_DOWN",
         "_AUTHENTICATION",
+        # A broker went away while it was asked: the client forgets it with all its questions.
+        "_DESTROY_BROKER",
         "_RESOLVE",
         "_SSL",
         "_TIMED_OUT",
@@ -246,19 +248,28 @@ class KafkaAdmin:
             raise self._translated(e, f"{doing} topics at") from e
 
     def _translated(self, error: KafkaException, doing: str) -> ProcessorError:
-        name = _name(error)
-        said = f"{doing} {self._bootstrap}: {name}"
-        if name in _UNREACHABLE:
-            return Unreachable(f"{said}. Check the address, the listener and the credentials")
-        if name in _DENIED:
-            return TopicRefused(f"{said}. Give this user the rights of the README's table of ACLs")
-        if name == "INVALID_REPLICATION_FACTOR":
-            return TopicRefused(
-                f"{said}. The cluster has fewer brokers than replicas were asked for"
-            )
-        return TopicRefused(f"{said}. See the broker's log")
+        return translated(error, f"{doing} {self._bootstrap}")
+
+
+def translated(error: KafkaException, doing: str) -> ProcessorError:
+    """The error of `doing` for its caller: not reached, which may be tried again, or refused."""
+    name = _name(error)
+    said = f"{doing}: {name}"
+    if name in _UNREACHABLE or _is_passing(error):
+        return Unreachable(f"{said}. Check the address, the listener and the credentials")
+    if name in _DENIED:
+        return TopicRefused(f"{said}. Give this user the rights of the README's table of ACLs")
+    if name == "INVALID_REPLICATION_FACTOR":
+        return TopicRefused(f"{said}. The cluster has fewer brokers than replicas were asked for")
+    return TopicRefused(f"{said}. See the broker's log")
 
 
 def _name(error: KafkaException) -> str:
     inner: object = error.args[0]
     return inner.name() if isinstance(inner, KafkaError) else type(inner).__name__
+
+
+def _is_passing(error: KafkaException) -> bool:
+    """True when the same question may be answered a moment later."""
+    inner: object = error.args[0]
+    return isinstance(inner, KafkaError) and inner.retriable()
