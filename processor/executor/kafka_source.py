@@ -7,6 +7,8 @@ Rules:
     An error is translated here, once, into the way the process must end.
 """
 
+import threading
+import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Final, Literal, Protocol, cast
 
@@ -21,6 +23,8 @@ from processor.executor.source import Assigned, Delivered, Listener
 _TRACE_HEADERS: Final = frozenset({"traceparent", "tracestate"})
 _HEADER_BYTES_MAX: Final = 512
 _ANSWER_S: Final = 10.0
+#: Before a question is asked again that a broker could not answer yet.
+_AGAIN_S: Final = 0.1
 
 _FENCED: Final = frozenset(
     {
@@ -50,6 +54,15 @@ _OVERTAKEN: Final = frozenset(
     }
 )
 _GONE: Final = frozenset({KafkaError._AUTO_OFFSET_RESET, KafkaError.OFFSET_OUT_OF_RANGE})
+#: What a new topic's brokers say until all of them know of it.
+_NOT_YET: Final = frozenset(
+    {
+        KafkaError.LEADER_NOT_AVAILABLE,
+        KafkaError.NOT_LEADER_FOR_PARTITION,
+        KafkaError.UNKNOWN_TOPIC_OR_PART,
+        KafkaError._UNKNOWN_PARTITION,
+    }
+)
 _UNKNOWN_TOPIC: Final = frozenset(
     {KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_TOPIC, KafkaError._UNKNOWN_PARTITION}
 )
@@ -149,10 +162,30 @@ class KafkaSource:
                 f"the group {self._settings.group} has no position on {self._named(partition)}:"
                 " say where it begins, --start earliest or --start latest"
             )
-        low, high = consumer.get_watermark_offsets(
-            TopicPartition(self.topic, partition.partition), timeout=_ANSWER_S
-        )
+        low, high = self._log_ends(consumer, partition)
         return int(low if self._settings.start == "earliest" else high)
+
+    def _log_ends(self, consumer: Consumer, partition: TopicPartition) -> tuple[int, int]:
+        """First and next offset. A new topic's leader may not know of it yet, so it is asked again.
+
+        Raises: `Unreachable` when that does not pass; `KafkaException` for what does not pass.
+        """
+        pause, give_up_s = threading.Event(), time.monotonic() + _ANSWER_S
+        while True:
+            try:
+                return consumer.get_watermark_offsets(
+                    TopicPartition(self.topic, partition.partition), timeout=_ANSWER_S
+                )
+            except KafkaException as e:
+                error = _error_of(e)
+                if error.fatal() or not (error.retriable() or error.code() in _NOT_YET):
+                    raise
+                if time.monotonic() >= give_up_s:
+                    raise Unreachable(
+                        f"asking for the ends of {self._named(partition)}: {error.name()} for"
+                        f" {_ANSWER_S:.0f} s: check the topic's leaders"
+                    ) from None
+            pause.wait(_AGAIN_S)
 
     def poll(self, timeout_s: float) -> Delivered | None:
         """See `CompletedSource.poll`."""
