@@ -23,11 +23,12 @@ from processor.runtime.kafka_admin import KafkaAdmin
 from processor.runtime.known_terms import KnownTerms
 from processor.runtime.log_observer import LogObserver
 from processor.runtime.output_writer import OutputTopics, OutputWriter
-from processor.runtime.ownership import NoWatch, OwnershipWatch, Watch
+from processor.runtime.ownership import OwnershipWatch, Watch, Watches
 from processor.runtime.partition_log import KafkaPartitionLog
 from processor.runtime.restore import TopicFacts
 from processor.runtime.settings import RuntimeSettings
 from processor.runtime.slot import when_free
+from processor.runtime.topic_watch import TopicWatch
 from processor.runtime.topics import TopicNames, dead_letter_bytes, refuse
 from processor.runtime.worker import Worker
 from processor.telemetry.logging import make_logger
@@ -146,6 +147,7 @@ def _build_worker(
         settings.check_session(admin.group_session_ms(settings.group))
     description = admin.describe_topic(settings.input_topic)
     client_errors = ClientErrors(observer.client_error)
+    facts = TopicFacts(description.topic_id, description.partitions)
     return Worker(
         settings,
         make_consumer(settings, client_errors),
@@ -156,20 +158,31 @@ def _build_worker(
             clock=time.monotonic,
         ),
         folding,
-        TopicFacts(description.topic_id, description.partitions),
+        facts,
         client_errors,
-        _watch(settings, description.partitions, observer),
+        _watch(settings, facts, admin, client_errors, observer),
         observer,
         time.monotonic,
         crash_point,
     )
 
 
-def _watch(settings: RuntimeSettings, partitions: int, observer: LogObserver) -> Watch:
+def _watch(
+    settings: RuntimeSettings,
+    facts: TopicFacts,
+    admin: KafkaAdmin,
+    client_errors: ClientErrors,
+    observer: LogObserver,
+) -> Watch:
+    name = settings.input_topic
+    topic = TopicWatch(name, facts, lambda: admin.topic_facts(name), client_errors.end)
     if settings.group_protocol == "consumer":
-        return NoWatch()
+        # There the coordinator itself takes a partition from one member and gives it to the next:
+        # nothing waits for a second join of anybody, so nothing is left without an owner.
+        return topic
     view = KafkaGroupView(settings)
-    return OwnershipWatch(view, settings.slot, partitions, observer.without_owner)
+    owners = OwnershipWatch(view, settings.slot, facts.partitions, observer.without_owner)
+    return Watches((topic, owners))
 
 
 def relax_collector() -> None:

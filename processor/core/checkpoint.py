@@ -53,6 +53,11 @@ class CheckpointBook:
             item.key: item for item in sorted(checkpoints, key=lambda item: item.as_of)
         }
 
+    @property
+    def live_count(self) -> int:
+        """How many keys have a record on the topic once everything that was taken is written."""
+        return len(self.held) + len(self.gone) + len(self.forgotten) + len(self.pending)
+
     def skips(self, key: bytes, offset: int) -> bool:
         """True when a record lies below its key's checkpoint. Call `due` for the offset before."""
         return key in self.pending and offset < self.pending[key].as_of

@@ -68,11 +68,13 @@ class Checkpoints:
         for name in fold.checkpoints.take_unneeded(fold.low_water(position).offset):
             key = checkpoint_key(self._group, name)
             outbox.append(OutputRecord(self._topic, key, None, headers, task.partition))
+        task.checkpoints = fold.checkpoints.live_count
 
     def read(self, partition: int, plan: StartAt) -> list[Checkpoint]:
         """The group's checkpoints of a partition, in the order in which they were written.
 
-        Raises: `RestoreRefused` for one that is unreadable, or ahead of the committed position.
+        Raises: `RestoreRefused` for one that is unreadable or ahead of the committed position, and
+        when there are not as many as that position was committed with.
         """
         found: dict[bytes, Checkpoint] = {}
         for record_key, value in self._log.read(partition):
@@ -89,6 +91,14 @@ class Checkpoints:
                 f"checkpoint_ahead: {self._topic}[{partition}] has {len(ahead)} checkpoints above"
                 f" the committed offset {plan.mute_below}: the group's offsets were moved back by"
                 " hand. Start once with --accept-reset"
+            )
+        if plan.checkpoints is not None and len(found) != plan.checkpoints:
+            raise RestoreRefused(
+                f"checkpoints_missing: {self._topic}[{partition}] has {len(found)} checkpoints of the"
+                f" group, the offset {plan.mute_below} was committed with {plan.checkpoints}. Records"
+                " of that topic were deleted, or it was made again: open calls that they held cannot"
+                " be known. Bring the topic back, or reset the group's offset by hand to where the"
+                " calls began and start once with --accept-reset"
             )
         return list(found.values())
 

@@ -116,10 +116,14 @@ class ClientErrors:
         self._note = note
         self.fatal: ProcessorError | None = None
 
+    def end(self, error: ProcessorError) -> None:
+        """The process must end with `error`, unless it does with an earlier one."""
+        self.fatal = self.fatal or error
+
     def __call__(self, error: KafkaError) -> None:
         """Keep a fatal error, note any other by its name."""
         if error.fatal() or error.code() == KafkaError._FATAL:
-            self.fatal = self.fatal or ending(error, "client")
+            self.end(ending(error, "client"))
         else:
             self._note(error.name())
 

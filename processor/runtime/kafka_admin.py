@@ -17,6 +17,7 @@ from confluent_kafka.admin import AdminClient, ConfigResource, NewTopic  # type:
 from processor.core._record import record
 from processor.core.errors import ProcessorError
 from processor.runtime.errors import Unreachable
+from processor.runtime.restore import TopicFacts
 from processor.runtime.topics import (
     CALL_LIFE_MS,
     Finding,
@@ -178,6 +179,11 @@ class KafkaAdmin:
                 " Run `toolcalls topics create`"
             )
         return found
+
+    def topic_facts(self, name: str) -> TopicFacts | None:
+        """Id and partition count of a topic; None without it. Raises: `Unreachable`."""
+        found = self._found([name]).get(name)
+        return None if found is None else TopicFacts(str(found.topic_id), len(found.partitions))
 
     def brokers_count(self) -> int:
         """Number of brokers in the cluster. Raises: `Unreachable`."""

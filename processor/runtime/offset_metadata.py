@@ -3,6 +3,7 @@
 Rules:
     The metadata moves in the same transaction as the offset and the outputs, so the three agree.
     `low` is where the re-fold begins, `time` the log time just before it.
+    `ckpts` is how many checkpoints live once this transaction has; a restart must find as many.
     A recreated topic has another id and a grown one another partition count; both are refused.
     The terms of the fold are part of it: a re-fold decides by those of the time (core/terms.py).
     The broker keeps at most 4,096 bytes (`offset.metadata.max.bytes`); this text has about 300.
@@ -34,7 +35,8 @@ class MetadataError(ValueError):
 class OffsetMetadata:
     """Parsed metadata of one committed offset. Offsets are the topic's, times epoch milliseconds.
 
-    `terms` are in force from offset `since` on; `former` are those before, kept while `low` lies
+    `checkpoints` is how many the group has for the partition; None: the fold has none, or the commit
+    is an older release's. `terms` are in force from offset `since` on; `former` are those before, kept while `low` lies
     below `since`.
     """
 
@@ -46,6 +48,7 @@ class OffsetMetadata:
     terms: TermsMark
     since: int
     former: TermsMark | None = None
+    checkpoints: int | None = None
 
     def encode(self) -> str:
         """The text that is committed."""
@@ -61,6 +64,8 @@ class OffsetMetadata:
         }
         if self.former is not None:
             fields["former"] = _terms_fields(self.former)
+        if self.checkpoints is not None:
+            fields["ckpts"] = self.checkpoints
         return json.dumps(fields, separators=(",", ":"))
 
 
@@ -84,6 +89,7 @@ def decode_metadata(text: str) -> OffsetMetadata:
         terms=_terms(fields, "terms"),
         since=_integer(fields, "since"),
         former=_terms(fields, "former") if "former" in fields else None,
+        checkpoints=_integer(fields, "ckpts") if "ckpts" in fields else None,
     )
 
 

@@ -9,7 +9,7 @@ Rules:
 """
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Final, Protocol
 
 from processor.core.errors import ProcessorError
@@ -41,19 +41,21 @@ class Watch(Protocol):
         ...
 
 
-class NoWatch:
-    """The watch of the protocol `consumer`, which needs none.
+class Watches:
+    """Several watches as one."""
 
-    There the coordinator itself takes each partition from a member and gives it to the next one; a
-    member that comes back is told by its first heartbeat what it is to own. Nothing waits for a
-    second join of anybody.
-    """
+    def __init__(self, watches: Iterable[Watch]) -> None:
+        self._watches = list(watches)
 
     def start(self) -> None:
-        """Nothing to start."""
+        """Start all."""
+        for watch in self._watches:
+            watch.start()
 
     def stop(self) -> None:
-        """Nothing to stop."""
+        """Stop all."""
+        for watch in self._watches:
+            watch.stop()
 
 
 class OwnershipWatch:

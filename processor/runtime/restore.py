@@ -56,6 +56,8 @@ class StartAt:
     #: Today's terms are in force from here on, `former` below, when that is still needed.
     since: int
     former: TermsMark | None = None
+    #: How many checkpoints belong to this position; None when the commit did not say.
+    checkpoints: int | None = None
 
 
 def plan_start(
@@ -73,6 +75,12 @@ def plan_start(
     Raises: `RestoreRefused` with a code, the place and the fix.
     """
     where = f"{committed.topic}[{committed.partition}]"
+    if committed.partition >= facts.partitions:
+        raise RestoreRefused(
+            f"partitions_changed: {where} was assigned, and the topic had {facts.partitions}"
+            " partitions when this process began. Keys have moved between partitions: drain the"
+            " topic with the old count, then use a new topic"
+        )
     if committed.offset < 0:
         return _fresh(where, ends, start)
     if not committed.metadata:
@@ -87,7 +95,15 @@ def plan_start(
     _check_topic(where, metadata, facts, fold_version)
     _check_range(where, metadata, committed.offset, ends)
     since, former = _plan_terms(where, metadata, committed.offset, terms)
-    return StartAt(metadata.low, committed.offset, metadata.log_time_ms, "restored", since, former)
+    return StartAt(
+        metadata.low,
+        committed.offset,
+        metadata.log_time_ms,
+        "restored",
+        since,
+        former,
+        metadata.checkpoints,
+    )
 
 
 def _plan_terms(

@@ -39,6 +39,7 @@ class Task(Generic[F]):
     """State of one assigned partition. Offsets are the topic's; `next_offset` is the next to read."""
 
     __slots__ = (
+        "checkpoints",
         "committed_offset",
         "fold",
         "former",
@@ -77,6 +78,8 @@ class Task(Generic[F]):
         self.since = since
         #: Terms of what lies below `since`, while something below it is still needed.
         self.former = former
+        #: How many checkpoints live with the next commit; None for a fold without any.
+        self.checkpoints: int | None = None
 
     @property
     def restoring(self) -> bool:
@@ -110,4 +113,5 @@ class Task(Generic[F]):
             terms=self.terms.mark,
             since=self.since,
             former=self.former.mark if self.former and low.offset < self.since else None,
+            checkpoints=self.checkpoints,
         )

@@ -254,6 +254,7 @@ class Worker(Generic[F]):
 
     def _commit(self) -> None:
         """Hand everything folded so far to the committer; waits while one is in flight."""
+        self._check()
         self._commit_due_s = None
         self._uncommitted_count = 0
         self._committed_bytes_count = self._folding.output_bytes_count
@@ -351,7 +352,7 @@ class Worker(Generic[F]):
         except RestoreRefused as e:
             # Nothing may be wrong but that this process stood still since it asked.
             (now,) = consumer.committed([TopicPartition(topic, partition)], _ASK_S)
-            if now.offset != committed.offset:
+            if (now.offset, now.metadata) != (committed.offset, committed.metadata):
                 raise SlotFenced(
                     f"assign: the group has moved {topic}[{partition}] on to offset {now.offset}"
                     f" since it stood at {committed.offset}. Restart this process"

@@ -14,6 +14,7 @@ from typing import NamedTuple, cast
 
 from processor.core.assembly import Assembly
 from processor.runtime.absorb import Message as Record
+from processor.runtime.errors import RestoreRefused
 from processor.runtime.offset_metadata import OffsetMetadata, decode_metadata
 from processor.runtime.outbox import Headers, Outbox
 from processor.runtime.restore import StartAt, TopicFacts
@@ -157,8 +158,18 @@ def _compare(
     log_start = cluster.log(EVENTS, steady.partition).start_offset
     if metadata.low < log_start:
         return f"{where}: low-water {metadata.low} is below the start of the log"
-    plan = StartAt(metadata.low, committed.offset, metadata.log_time_ms, "restored", metadata.since)
-    again = _new_task(cluster, plan, steady.partition)
+    plan = StartAt(
+        metadata.low,
+        committed.offset,
+        metadata.log_time_ms,
+        "restored",
+        metadata.since,
+        checkpoints=metadata.checkpoints,
+    )
+    try:
+        again = _new_task(cluster, plan, steady.partition)
+    except RestoreRefused as e:
+        return f"{where}: a restart is refused: {e}"
     _absorb([m for m in before if m.offset() >= metadata.low], {steady.partition: again}, [])
     again.fold.resume(committed.offset)
     if deciding_state(again.fold) != deciding_state(steady.fold):

@@ -99,6 +99,13 @@ def test_a_position_that_does_not_fit_is_refused_by_name(
     assert str(caught.value).startswith(code)
 
 
+def test_a_partition_beyond_the_known_count_is_refused() -> None:
+    """The topic has grown since this process began; it would start there as a fresh one."""
+    beyond = Committed("events", 3, NO_OFFSET, "")
+    with pytest.raises(RestoreRefused, match=r"^partitions_changed: events\[3\]"):
+        plan_start(beyond, ENDS, FACTS, FOLD_VERSION, TERMS, start="earliest", accept_reset=False)
+
+
 def test_low_at_the_committed_offset_needs_no_older_record() -> None:
     """With no call open, retention may have emptied the log up to the committed offset."""
     plan = plan_start(
