@@ -17,6 +17,7 @@ from processor.core.expiry import ExpiryLimits
 from processor.core.limits import ARGUMENTS_BYTES_CEILING, FRAGMENTS_CEILING, Limits
 from processor.runtime.crash_points import CrashPoint, crash_at, never_crash
 from processor.runtime.settings import (
+    BUFFERED_BYTES_MAX,
     CHECKPOINT_AFTER_MS,
     EXPIRY_MARGIN_MS,
     SLOT_PATTERN,
@@ -60,6 +61,7 @@ class Environment(BaseModel):
     call_max_life_ms: int = Field(default=ExpiryLimits().max_life_ms, ge=1)
     expiry_margin_ms: int = Field(default=EXPIRY_MARGIN_MS, ge=0)
     checkpoint_after_ms: int = Field(default=CHECKPOINT_AFTER_MS, ge=0)
+    buffered_bytes_max: int = Field(default=BUFFERED_BYTES_MAX, ge=1)
     catalogue: str | None = None
     crash_at: str | None = None
     allow_crash_points: bool = False
@@ -132,6 +134,7 @@ def runtime_settings(
         expiry=ExpiryLimits(environment.call_idle_ttl_ms, environment.call_max_life_ms),
         expiry_margin_ms=environment.expiry_margin_ms,
         checkpoint_after_ms=environment.checkpoint_after_ms,
+        buffered_bytes_max=environment.buffered_bytes_max,
     ).checked()
 
 

@@ -1,6 +1,7 @@
 """The assembler's folding: events of calls into completed and rejected ones."""
 
 from collections.abc import Mapping, Sequence
+from typing import Final
 
 from processor.core.assembly import FOLD_VERSION, Assembly, Place
 from processor.core.terms import TermsMark
@@ -11,6 +12,9 @@ from processor.runtime.known_terms import KnownTerms
 from processor.runtime.outbox import Outbox
 from processor.runtime.restore import StartAt, TopicFacts
 from processor.runtime.task import Task
+
+#: What a fragment costs in memory beside its bytes: the object's head and its place in a list.
+ITEM_BYTES: Final = 41
 
 
 class Assembling:
@@ -93,6 +97,16 @@ class Assembling:
     def append_due(self, tasks: Mapping[int, Task[Assembly]], outbox: Outbox) -> int:
         """Append the expiries that are due."""
         return self._expirer.append_due(tasks, outbox)
+
+    def held_bytes(self, tasks: Mapping[int, Task[Assembly]]) -> int:
+        """About what open calls hold: their buffers, and what each fragment costs beside them."""
+        held_bytes = 0
+        for task in tasks.values():
+            limit = task.fold.limits.arguments_bytes_max
+            for call in task.fold.calls.values():
+                if call.items:
+                    held_bytes += max(0, limit - call.room_bytes) + ITEM_BYTES * len(call.items)
+        return held_bytes
 
     def append_checkpoints(self, task: Task[Assembly], outbox: Outbox) -> None:
         """Append the checkpoints that belong to the position of `task`."""

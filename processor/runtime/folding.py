@@ -58,6 +58,10 @@ class Folding(Protocol[F]):
         """Append what time asks for; returns how many records. Called about once a second."""
         ...
 
+    def held_bytes(self, tasks: Mapping[int, Task[F]]) -> int:
+        """About what open calls hold in memory. Cost: linear in what is tracked."""
+        ...
+
     def append_checkpoints(self, task: Task[F], outbox: Outbox) -> None:
         """Append what must leave together with the position of `task`, before it is asked for."""
         ...

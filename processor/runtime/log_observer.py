@@ -35,6 +35,14 @@ class LogObserver:
         """Too frequent for a line; metrics count it."""
         del partitions, outputs
 
+    def input_paused(self, partitions: list[int]) -> None:
+        """Open calls hold too much: these wait for their turn."""
+        self._logger.warning("input_paused", partitions=partitions)
+
+    def input_resumed(self) -> None:
+        """All partitions are read again."""
+        self._logger.info("input_resumed")
+
     def without_owner(self, partitions: list[int]) -> None:
         """The group had left partitions to nobody."""
         self._logger.warning("partitions_without_owner", partitions=partitions)

@@ -102,6 +102,11 @@ class Normalising:
         del tasks, outbox
         return 0
 
+    def held_bytes(self, tasks: Mapping[int, Task[ResponseFold]]) -> int:
+        """Nothing: a response keeps counters, no buffers."""
+        del tasks
+        return 0
+
     def append_checkpoints(self, task: Task[ResponseFold], outbox: Outbox) -> None:
         """Nothing: a response does not live long, so its log is short."""
         del task, outbox

@@ -26,6 +26,7 @@ SLOT_PATTERN: Final = r"^[A-Za-z0-9._]+$"
 #: How far the wall clock may be ahead of the broker's before it counts on an idle partition.
 EXPIRY_MARGIN_MS: Final = 10_000
 CHECKPOINT_AFTER_MS: Final = 10_000
+BUFFERED_BYTES_MAX: Final = 1024 * 1024 * 1024
 #: Client settings that the exactly-once loop owns; changing one breaks a promise.
 OWNED_CLIENT_SETTINGS: Final = frozenset(
     {
@@ -78,6 +79,8 @@ class RuntimeSettings:
     expiry_margin_ms: int = EXPIRY_MARGIN_MS
     #: Log time after which what a key needs is written down; bounds what a restart reads again.
     checkpoint_after_ms: int = CHECKPOINT_AFTER_MS
+    #: What open calls may hold before one partition is read at a time (runtime/back_pressure.py).
+    buffered_bytes_max: int = BUFFERED_BYTES_MAX
     client: Mapping[str, str] = field(default_factory=dict[str, str])
 
     def check_session(self, session_ms: int) -> None:
@@ -118,8 +121,7 @@ class RuntimeSettings:
             raise Misuse(
                 "commit.interval_ms must be above 0 and below commit.transaction_timeout_ms"
             )
-        if self.checkpoint_after_ms < 0:
-            raise Misuse("runtime.checkpoint_after_ms must not be negative")
+        self._check_least()
         if any(ord(character) < 32 for character in self.group):
             raise Misuse("runtime.group must have no control characters")
         owned = sorted(OWNED_CLIENT_SETTINGS & set(self.client))
@@ -128,3 +130,8 @@ class RuntimeSettings:
         self.limits.checked()
         self.expiry.checked()
         return self
+
+    def _check_least(self) -> None:
+        for name, least in (("checkpoint_after_ms", 0), ("buffered_bytes_max", 1)):
+            if getattr(self, name) < least:
+                raise Misuse(f"runtime.{name} must be at least {least}")

@@ -14,6 +14,7 @@ from typing import Generic, Protocol, cast
 
 from processor.core.errors import InvariantViolated, ProcessorError
 from processor.runtime.absorb import Message as Record
+from processor.runtime.back_pressure import PartitionValve
 from processor.runtime.committer import Committer, Transaction
 from processor.runtime.crash_points import CrashPoint
 from processor.runtime.errors import ClientFatal, RestoreRefused, SlotFenced
@@ -67,6 +68,14 @@ class Observer(Protocol):
         """A transaction was handed to the committer."""
         ...
 
+    def input_paused(self, partitions: list[int]) -> None:
+        """Open calls hold too much: these partitions wait for their turn to be read."""
+        ...
+
+    def input_resumed(self) -> None:
+        """All partitions are read again."""
+        ...
+
     def without_owner(self, partitions: list[int]) -> None:
         """Partitions had no owner in a stable group; it is made to assign again."""
         ...
@@ -103,6 +112,8 @@ class Worker(Generic[F]):
         self._clock = clock
         self._crash_point = crash_point
         self._tasks: dict[int, Task[F]] = {}
+        self._valve = PartitionValve(settings.buffered_bytes_max)
+        self._paused: frozenset[int] = frozenset()
         self._outbox: Outbox = []
         self._failure: ProcessorError | None = None
         #: Who this process was when it got the first of its partitions.
@@ -190,10 +201,36 @@ class Worker(Generic[F]):
             self._uncommitted_count += len(messages)
             if self._commit_due_s is None:
                 self._commit_due_s = self._clock() + self._settings.commit.interval_ms / 1000
+        self._regulate(messages)
         if self._clock() >= self._expiry_due_s:
             self._append_expiries()
         if self._is_commit_due():
             self._commit()
+
+    def _regulate(self, messages: list[Message]) -> None:
+        """Pause and resume partitions as the bytes held ask for; polling goes on all the time."""
+        now_s = self._clock()
+        if self._valve.is_due(now_s):
+            self._valve.weighed(self._folding.held_bytes(self._tasks), now_s, self._clock())
+        if not (self._valve.closed or self._paused):
+            return
+        read = {cast("int", message.partition()) for message in messages}
+        wanted = self._valve.paused(self._tasks, read, now_s)
+        if wanted == self._paused:
+            return
+        try:
+            self._consumer.pause(self._places(wanted - self._paused))
+            self._consumer.resume(self._places(self._paused - wanted))
+        except KafkaException as e:
+            raise ending(e, "pause") from e
+        if not wanted:
+            self._observer.input_resumed()
+        elif not self._paused:
+            self._observer.input_paused(sorted(wanted))
+        self._paused = wanted
+
+    def _places(self, partitions: frozenset[int]) -> list[TopicPartition]:
+        return [TopicPartition(self._settings.input_topic, p) for p in sorted(partitions)]
 
     def _append_expiries(self) -> None:
         self._expiry_due_s = self._clock() + CHECK_INTERVAL_S
@@ -391,6 +428,8 @@ class Worker(Generic[F]):
     def _drop(self, consumer: Consumer, partitions: list[TopicPartition]) -> None:
         for tp in partitions:
             self._tasks.pop(tp.partition, None)
+            # An assignment begins unpaused.
+            self._paused -= {tp.partition}
         try:
             consumer.incremental_unassign(partitions)
         except KafkaException as e:

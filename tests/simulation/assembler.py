@@ -47,6 +47,8 @@ COMMIT = CommitSettings(interval_ms=50)
 VALUE_BYTES_MAX = 4096
 DEAD_LETTER_BYTES_MAX = 4096
 IDLE_MS = 400
+#: Small, so that two open calls are too much and partitions are read in turns.
+BUFFERED_BYTES_MAX = 200
 #: Small, so that calls of a few events get checkpoints.
 CHECKPOINT_AFTER_MS = 200
 
@@ -65,6 +67,12 @@ class Silent:
 
     def committed(self, partitions: int, outputs: int) -> None:
         """A transaction was handed over."""
+
+    def input_paused(self, partitions: list[int]) -> None:
+        """Some partitions wait for their turn."""
+
+    def input_resumed(self) -> None:
+        """All are read again."""
 
     def without_owner(self, partitions: list[int]) -> None:
         """Partitions had no owner."""
@@ -85,6 +93,7 @@ def settings_of(slot: str) -> RuntimeSettings:
         expiry=EXPIRY,
         expiry_margin_ms=EXPIRY_MARGIN_MS,
         commit=COMMIT,
+        buffered_bytes_max=BUFFERED_BYTES_MAX,
         value_bytes_max=VALUE_BYTES_MAX,
     ).checked()
 

@@ -159,6 +159,10 @@ class _Mistaken:
         """As it is."""
         return self._right.output_bytes_count
 
+    def held_bytes(self, tasks: Mapping[int, Task[Assembly]]) -> int:
+        """As it is."""
+        return self._right.held_bytes(tasks)
+
     def append_checkpoints(self, task: Task[Assembly], outbox: Outbox) -> None:
         """As it is."""
         self._right.append_checkpoints(task, outbox)
