@@ -16,6 +16,8 @@ IDLE_S: Final = 0.5
 _LOW_SHARE: Final = 0.8
 #: Part of the time that weighing the open calls may take.
 _WEIGH_SHARE: Final = 100
+#: Longest time without weighing: a process that did not get the processor would take it for long.
+_WEIGH_PAUSE_S: Final = 0.5
 
 
 class PartitionValve:
@@ -34,7 +36,7 @@ class PartitionValve:
 
     def weighed(self, held_bytes: int, from_s: float, now_s: float) -> None:
         """The open calls hold `held_bytes`; the weighing took from `from_s` until now."""
-        self._weigh_due_s = now_s + _WEIGH_SHARE * (now_s - from_s)
+        self._weigh_due_s = now_s + min(_WEIGH_PAUSE_S, _WEIGH_SHARE * (now_s - from_s))
         self.closed = held_bytes > (self._low if self.closed else self._high)
 
     def paused(self, owned: Collection[int], read: Collection[int], now_s: float) -> frozenset[int]:
