@@ -8,7 +8,6 @@ Rules:
 """
 
 import threading
-import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Final, Literal, Protocol, cast
 
@@ -25,6 +24,7 @@ _HEADER_BYTES_MAX: Final = 512
 _ANSWER_S: Final = 10.0
 #: Before a question is asked again that a broker could not answer yet.
 _AGAIN_S: Final = 0.1
+_ASKED_MAX: Final = 100
 
 _FENCED: Final = frozenset(
     {
@@ -92,6 +92,7 @@ class KafkaSource:
     def __init__(self, settings: KafkaSettings, on_error: Callable[[str], None]) -> None:
         self._settings = settings
         self._failure: ProcessorError | None = None
+        self._pause = threading.Event()
         self._consumer = Consumer(
             {
                 **_common(settings),
@@ -170,22 +171,22 @@ class KafkaSource:
 
         Raises: `Unreachable` when that does not pass; `KafkaException` for what does not pass.
         """
-        pause, give_up_s = threading.Event(), time.monotonic() + _ANSWER_S
-        while True:
+        name = ""
+        for _ in range(_ASKED_MAX):
             try:
                 return consumer.get_watermark_offsets(
                     TopicPartition(self.topic, partition.partition), timeout=_ANSWER_S
                 )
             except KafkaException as e:
                 error = _error_of(e)
-                if error.fatal() or not (error.retriable() or error.code() in _NOT_YET):
+                if error.code() not in _NOT_YET:
                     raise
-                if time.monotonic() >= give_up_s:
-                    raise Unreachable(
-                        f"asking for the ends of {self._named(partition)}: {error.name()} for"
-                        f" {_ANSWER_S:.0f} s: check the topic's leaders"
-                    ) from None
-            pause.wait(_AGAIN_S)
+                name = error.name()
+            self._pause.wait(_AGAIN_S)
+        raise Unreachable(
+            f"asking for the ends of {self._named(partition)}: {name} after {_ASKED_MAX} tries:"
+            " check the topic's leaders"
+        )
 
     def poll(self, timeout_s: float) -> Delivered | None:
         """See `CompletedSource.poll`."""

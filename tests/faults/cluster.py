@@ -7,11 +7,11 @@ Rules:
 """
 
 import base64
-import ctypes
 import secrets
 import shutil
 import signal
 import subprocess
+import sys
 import tempfile
 from pathlib import Path
 from typing import IO, Any, Final
@@ -25,8 +25,12 @@ from tests.faults.proxy import Proxy
 from tests.integration.assembler_rig import admin, wait_until
 
 _HOST: Final = "127.0.0.1"
-_PR_SET_PDEATHSIG: Final = 1
-_LIBC: Final = ctypes.CDLL(None)
+#: Becomes the program that it is given, to be killed when this process ends (PR_SET_PDEATHSIG).
+_WITH_US: Final = (
+    "import ctypes, os, signal, sys;"
+    "ctypes.CDLL(None).prctl(1, signal.SIGKILL);"
+    "os.execv(sys.argv[1], sys.argv[1:])"
+)
 #: A lost node is noticed within about two seconds instead of nine.
 _QUICK: Final = {
     "broker.session.timeout.ms": "2000",
@@ -113,12 +117,12 @@ class Cluster:
         """Start a node without waiting for it."""
         log: IO[bytes]
         with (self._home(node) / "log").open("ab") as log:
+            java = self._java("kafka.Kafka", str(self._home(node) / "server.properties"))
             self._processes[node] = subprocess.Popen(
-                self._java("kafka.Kafka", str(self._home(node) / "server.properties")),
+                [sys.executable, "-c", _WITH_US, *java],
                 stdout=log,
                 stderr=subprocess.STDOUT,
                 stdin=subprocess.DEVNULL,
-                preexec_fn=_die_with_parent,
             )
 
     def start(self, node: int) -> None:
@@ -128,7 +132,6 @@ class Cluster:
 
     def await_ready(self, node: int) -> None:
         """Wait until a node takes requests."""
-
         wait_until(lambda: self.is_ready(node), f"node {node + 1} takes requests", 90)
 
     def is_ready(self, node: int) -> bool:
@@ -288,10 +291,6 @@ class Cluster:
             **_QUICK,
             **self._settings,
         }
-
-
-def _die_with_parent() -> None:
-    _LIBC.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
 
 
 def _kafka_id() -> str:

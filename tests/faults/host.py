@@ -19,7 +19,6 @@ from pathlib import Path
 from typing import Final
 
 from processor.cli.exit_codes import ExitCode
-from tests.faults.child import SESSION_MS
 from tests.integration.assembler_rig import Rig
 
 #: Statuses after which the README says: restart.
@@ -32,6 +31,9 @@ RESTARTED: Final = frozenset(
         ExitCode.COMMIT_REFUSED,
     }
 )
+#: Short limits, so that a lost session is a matter of seconds: transaction below session.
+TRANSACTION_MS: Final = 3_000
+SESSION_MS: Final = 4_500
 SESSION_S: Final = SESSION_MS / 1000
 _END_S: Final = 60.0
 
@@ -106,17 +108,23 @@ class Host:
 
     def _start(self, name: str, log_path: Path) -> subprocess.Popen[bytes]:
         given = {
-            "BOOTSTRAP": self._bootstrap,
-            "PREFIX": self._rig.prefix,
+            "KAFKA_BOOTSTRAP": self._bootstrap,
+            "TOPIC_PREFIX": self._rig.prefix,
             "GROUP": self._rig.group,
             "SLOT": name,
-            "CRASH_AT": self.crash_next.pop(name, ""),
+            "START": "earliest",
+            "COMMIT_INTERVAL_MS": "20",
+            "TRANSACTION_TIMEOUT_MS": str(TRANSACTION_MS),
+            "SESSION_TIMEOUT_MS": str(SESSION_MS),
             "CHECKPOINT_AFTER_MS": str(self._checkpoint_after_ms),
         }
+        crash_at = self.crash_next.pop(name, None)
+        if crash_at is not None:
+            given |= {"CRASH_AT": crash_at, "ALLOW_CRASH_POINTS": "1"}
         with log_path.open("wb") as log:
             return subprocess.Popen(
-                [sys.executable, "-m", "tests.faults.child"],
-                env={**os.environ, **{f"FAULTS_{key}": value for key, value in given.items()}},
+                [sys.executable, "-m", "processor.cli.main", "run"],
+                env={**os.environ, **{f"TOOLCALLS_{key}": value for key, value in given.items()}},
                 stdout=subprocess.DEVNULL,
                 stderr=log,
             )
@@ -201,10 +209,7 @@ class Host:
     def restores_s(self) -> list[float]:
         """Seconds between taking a partition over and having re-folded it, for every restore."""
         return [
-            seconds
-            for slot in self.slots
-            for path in slot.logs
-            for seconds in _restores_of(path)
+            seconds for slot in self.slots for path in slot.logs for seconds in _restores_of(path)
         ]
 
 

@@ -8,6 +8,7 @@ Rules:
 import random
 from collections.abc import Callable
 from contextlib import suppress
+from functools import partial
 from typing import Final, NamedTuple
 
 from confluent_kafka import Consumer, KafkaException, Producer
@@ -73,9 +74,7 @@ def _twin(scene: Scene, rng: random.Random) -> None:
 
 def _rolling_restart(scene: Scene, rng: random.Random) -> None:
     for number, slot in enumerate(scene.host.slots):
-        scene.later(
-            number * rng.uniform(0.5, 1.0), lambda slot=slot: scene.host.ask_to_stop(slot)
-        )
+        scene.later(number * rng.uniform(0.5, 1.0), partial(scene.host.ask_to_stop, slot))
 
 
 def _scale_out(scene: Scene, rng: random.Random) -> None:
@@ -141,9 +140,7 @@ def _group_coordinator_kill(scene: Scene, rng: random.Random) -> None:
 
 def _cut(scene: Scene, rng: random.Random) -> None:
     for wait in range(rng.randint(1, 4)):
-        scene.later(
-            wait * rng.uniform(0.05, 0.6), lambda: [p.cut() for p in scene.cluster.proxies]
-        )
+        scene.later(wait * rng.uniform(0.05, 0.6), lambda: [p.cut() for p in scene.cluster.proxies])
 
 
 def _refuse(scene: Scene, rng: random.Random) -> None:

@@ -51,7 +51,9 @@ def judge(rig: Rig, cluster: Cluster) -> Verdict:
         outputs=sum(actual.values()),
         lost=sum(max(0, count - actual[output]) for output, count in expected.items()),
         doubled=sum(
-            max(0, count - expected[output]) for output, count in actual.items() if output in expected
+            max(0, count - expected[output])
+            for output, count in actual.items()
+            if output in expected
         ),
         invented=sum(count for output, count in actual.items() if output not in expected),
         open_transactions=cluster.open_transactions([rig.input_topic, *rig.output_topics]),

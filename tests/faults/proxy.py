@@ -81,10 +81,15 @@ class Proxy:
             with self._lock:
                 self._pairs.add(pair)
             for source, target in (pair, pair[::-1]):
-                threading.Thread(target=self._pump, args=(pair, source, target), daemon=True).start()
+                threading.Thread(
+                    target=self._pump, args=(pair, source, target), daemon=True
+                ).start()
 
     def _pump(
-        self, pair: tuple[socket.socket, socket.socket], source: socket.socket, target: socket.socket
+        self,
+        pair: tuple[socket.socket, socket.socket],
+        source: socket.socket,
+        target: socket.socket,
     ) -> None:
         with suppress(OSError):
             while data := source.recv(_CHUNK):

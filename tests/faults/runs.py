@@ -10,6 +10,7 @@ import time
 from collections import Counter
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field
+from functools import partial
 from typing import Any, Final
 
 from processor.runtime.kafka_admin import KafkaAdmin
@@ -98,7 +99,7 @@ def perform(plan: Plan, cluster: Cluster, prefix: str) -> Outcome:
         scene = Scene(cluster, rig, host, load)
         rng = random.Random(f"acts-{plan.seed}")
         for moment_s, name in plan.faults:
-            scene.later(moment_s, lambda name=name: KINDS[name].act(scene, rng))
+            scene.later(moment_s, partial(KINDS[name].act, scene, rng))
         scene.play(plan.seconds + _SETTLE_S)
         host.stop_all()
         _judge(outcome, rig, cluster)

@@ -103,9 +103,7 @@ def soak(
             return None if late else next(seeds, None)
 
     for _ in range(workers):
-        threading.Thread(
-            target=_drive, args=(next_seed, said, calls, seconds), daemon=True
-        ).start()
+        threading.Thread(target=_drive, args=(next_seed, said, calls, seconds), daemon=True).start()
     running = workers
     while running:
         line = said.get()

@@ -34,5 +34,5 @@ def test_what_may_be_answered_a_moment_later_is_not_refused(
 
 def test_an_error_that_the_client_calls_retriable_is_not_refused() -> None:
     """Whatever its name."""
-    passing = KafkaError(KafkaError._FAIL, retriable=True)  # type: ignore[call-arg]  # no stub
+    passing = KafkaError(KafkaError._FAIL, retriable=True)
     assert type(translated(KafkaException(passing), "describing")) is Unreachable
