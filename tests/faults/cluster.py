@@ -21,6 +21,7 @@ from confluent_kafka import Consumer, KafkaException, TopicPartition
 from processor.devstack.jars import broker_classpath
 from processor.devstack.places import java_home
 from processor.devstack.reach import free_ports, kafka_answers
+from tests.faults.disk import Disk
 from tests.faults.proxy import Proxy
 from tests.integration.assembler_rig import admin, wait_until
 
@@ -63,13 +64,14 @@ class Cluster:
     """`nodes` brokers in a folder of their own; use it as a context manager."""
 
     def __init__(
-        self, nodes: int = 1, *, data: Path | None = None, settings: dict[str, str] | None = None
+        self, nodes: int = 1, *, disk: Disk | None = None, settings: dict[str, str] | None = None
     ) -> None:
         self.nodes = nodes
+        #: Where the nodes keep their logs, when it is one that a test may fill.
+        self.disk = disk
         self._settings = dict(settings or {})
         self._folder = Path(tempfile.mkdtemp(prefix="faults-kafka-"))
-        #: Where the nodes keep their logs; a test of a full disk gives a small file system.
-        self._data = data or self._folder
+        self._data = self._folder if disk is None else disk.folder
         self._classpath = broker_classpath(lambda _: None)
         ports = free_ports(3 * nodes)
         self._ports = ports[:nodes]
@@ -141,9 +143,13 @@ class Cluster:
 
     def ensure_up(self, node: int) -> None:
         """Start a node again when it does not run, and wait until it takes requests."""
+        self.relaunch(node)
+        self.await_ready(node)
+
+    def relaunch(self, node: int) -> None:
+        """Start a node again when it does not run; does not wait for it."""
         if self._process(node).poll() is not None:
             self.launch(node)
-        self.await_ready(node)
 
     def kill(self, node: int) -> None:
         """SIGKILL: nothing is flushed, nobody is told."""

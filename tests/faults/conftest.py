@@ -5,12 +5,13 @@ from collections.abc import Iterator
 import pytest
 
 from tests.faults.cluster import Cluster
+from tests.faults.disk import small_disk
 
 
 @pytest.fixture(scope="session")
 def one_node() -> Iterator[Cluster]:
-    """One real broker behind a proxy."""
-    with Cluster(1) as cluster:
+    """One real broker behind a proxy, on a disk that can be filled."""
+    with small_disk() as disk, Cluster(1, disk=disk) as cluster:
         yield cluster
 
 

@@ -26,6 +26,8 @@ class Kind(NamedTuple):
 
     act: Act
     nodes: int = 1
+    #: It would take a cluster of more nodes away for good.
+    only_one_node: bool = False
 
 
 def _slot(scene: Scene, rng: random.Random) -> Slot:
@@ -111,6 +113,10 @@ def _broker_freeze(scene: Scene, rng: random.Random) -> None:
     node = rng.randrange(scene.cluster.nodes)
     scene.cluster.freeze(node)
     scene.later(rng.uniform(0.5, 4.0), lambda: scene.cluster.thaw(node))
+
+
+def _disk_full(scene: Scene, rng: random.Random) -> None:
+    scene.fill_disk(rng.uniform(0.5, 4.0))
 
 
 def _rolling_brokers(scene: Scene, rng: random.Random) -> None:
@@ -239,6 +245,7 @@ KINDS: Final[dict[str, Kind]] = {
     "broker_kill": Kind(_broker_kill),
     "broker_stop": Kind(_broker_stop),
     "broker_freeze": Kind(_broker_freeze),
+    "disk_full": Kind(_disk_full, only_one_node=True),
     "cut": Kind(_cut),
     "refuse": Kind(_refuse),
     "delay": Kind(_delay),

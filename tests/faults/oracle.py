@@ -7,8 +7,12 @@ Rules:
 """
 
 from collections import Counter
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
+from processor.core.assembly import Assembly
+from processor.runtime.offset_metadata import decode_metadata
+from processor.runtime.task import Task
 from tests.faults.cluster import Cluster
 from tests.integration.assembler_rig import Rig, as_outputs
 
@@ -23,6 +27,7 @@ class Verdict:
     doubled: int
     invented: int
     open_transactions: list[str]
+    wrong_positions: list[str]
 
     @property
     def broken(self) -> str:
@@ -38,7 +43,7 @@ class Verdict:
         ]
         if self.open_transactions:
             said.append(f"open transactions: {', '.join(self.open_transactions)}")
-        return "; ".join(said)
+        return "; ".join([*said, *self.wrong_positions])
 
 
 def judge(rig: Rig, cluster: Cluster) -> Verdict:
@@ -57,4 +62,18 @@ def judge(rig: Rig, cluster: Cluster) -> Verdict:
         ),
         invented=sum(count for output, count in actual.items() if output not in expected),
         open_transactions=cluster.open_transactions([rig.input_topic, *rig.output_topics]),
+        wrong_positions=list(_wrong_positions(rig, tasks)),
     )
+
+
+def _wrong_positions(rig: Rig, tasks: Mapping[int, Task[Assembly]]) -> Iterator[str]:
+    committed = rig.committed()
+    for partition, task in tasks.items():
+        if not task.next_offset:
+            continue
+        offset, text = committed.get(partition, (0, ""))
+        if offset != task.next_offset:
+            yield f"partition {partition} stands at {offset}, not at {task.next_offset}"
+        # Checkpoints let a restart begin later than the pure fold would, never earlier.
+        elif not task.metadata().low <= (low := decode_metadata(text).low) <= offset:
+            yield f"partition {partition} has low-water {low} at offset {offset}"

@@ -48,7 +48,11 @@ def draw(seed: int, *, calls: int, seconds: float, nodes: int | None = None) -> 
     rng = random.Random(f"plan-{seed}")
     drawn = 3 if rng.randrange(THREE_NODES_EVERY) == 0 else 1
     wanted = drawn if nodes is None else nodes
-    fitting = sorted(name for name, kind in KINDS.items() if kind.nodes <= wanted)
+    fitting = sorted(
+        name
+        for name, kind in KINDS.items()
+        if kind.nodes <= wanted and (wanted == 1 or not kind.only_one_node)
+    )
     faults = [(rng.uniform(0.3, seconds), rng.choice(fitting)) for _ in range(rng.randint(1, 5))]
     if wanted == 3 and all(KINDS[name].nodes == 1 for _, name in faults):
         special = sorted(name for name, kind in KINDS.items() if kind.nodes == 3)

@@ -60,6 +60,21 @@ class Scene:
         self.later(away_s, lambda: self.cluster.launch(node))
         self.later(away_s + 0.1, lambda: self._await_node(node))
 
+    def fill_disk(self, seconds: float) -> None:
+        """Leave the only broker no byte to write on for a while; it may end, and is started again."""
+        disk = self.cluster.disk
+        if disk is None or self._booting:
+            return
+        self._booting.add(0)
+        disk.fill()
+
+        def end() -> None:
+            disk.free()
+            self.cluster.relaunch(0)
+            self._await_node(0)
+
+        self.later(seconds, end)
+
     def roll_nodes(self) -> None:
         """Restart every broker in turn, each after the one before is in sync again."""
         if not self._rolling:

@@ -31,12 +31,28 @@ def recreate(made: Rig, topic: str) -> None:
     KafkaAdmin(made.bootstrap).create([spec for spec in specs if spec.name == topic])
 
 
+def set_cleanup(made: Rig, policy: str) -> None:
+    """Change how the checkpoint topic forgets."""
+    entry = admin.ConfigEntry(
+        "cleanup.policy", policy, incremental_operation=admin.AlterConfigOpType.SET
+    )
+    resource = admin.ConfigResource(
+        admin.ResourceType.TOPIC, made.topics.checkpoints, incremental_configs=[entry]
+    )
+    operator = client(made)  # kept: its questions end with it
+    for future in operator.incremental_alter_configs([resource]).values():
+        future.result(60)
+
+
 def empty_by_deletion(made: Rig) -> None:
-    """Delete every record of the checkpoint topic, as a wrong retention would."""
+    """Delete every record of the checkpoint topic, as a wrong policy would for a while."""
     topic = made.topics.checkpoints
     places = [_kafka.TopicPartition(topic, p, _kafka.OFFSET_END) for p in range(made.partitions)]
-    for future in client(made).delete_records(places).values():
+    set_cleanup(made, "delete")
+    operator = client(made)
+    for future in operator.delete_records(places).values():
         future.result(60)
+    set_cleanup(made, "compact")
 
 
 def empty_by_recreation(made: Rig) -> None:

@@ -12,6 +12,7 @@ import sys
 from contextlib import ExitStack
 
 from tests.faults.cluster import Cluster
+from tests.faults.disk import small_disk
 from tests.faults.runs import draw, perform
 
 
@@ -25,7 +26,8 @@ class Clusters:
     def of(self, nodes: int) -> Cluster:
         """The cluster of so many nodes."""
         if nodes not in self._made:
-            self._made[nodes] = self._stack.enter_context(Cluster(nodes))
+            disk = self._stack.enter_context(small_disk()) if nodes == 1 else None
+            self._made[nodes] = self._stack.enter_context(Cluster(nodes, disk=disk))
         return self._made[nodes]
 
 
