@@ -23,12 +23,14 @@ test: $(READY) ## All tests but the measurements, in random order
 simulate: $(READY) ## Seeded schedules of faults on a simulated Kafka: RUNS=2000, or one by SEED=n
 	@$(BIN)/python -m tests.simulation $(if $(SEED),--seed $(SEED),--runs $(or $(RUNS),2000))
 
-faults: $(READY) ## Kills, freezes, cuts and rogues on real servers, one oracle: RUNS=20, or again by SEED=n
-	@$(BIN)/pytest -q -m faults tests/faults $(if $(SEED),-k "not test_",)
-	@$(BIN)/python -m tests.faults $(if $(SEED),--seed $(SEED) --runs $(or $(RUNS),1),--runs $(or $(RUNS),20))
+faults: $(READY) ## Kills, freezes, cuts and rogues on real servers, one oracle: RUNS=20, or one again by SEED=n
+	@$(if $(SEED),,$(BIN)/pytest -q -m faults tests/faults)
+	@$(BIN)/python -m tests.faults --runs $(or $(RUNS),$(if $(SEED),1,20)) $(if $(SEED),--seed $(SEED)) \
+		$(if $(CALLS),--calls $(CALLS)) $(if $(SECONDS),--seconds $(SECONDS))
 
-soak: $(READY) ## The same faults at random for MINUTES=10 or RUNS=n, under load: JSON=file for a machine
-	@$(BIN)/python -m tests.faults $(if $(RUNS),--runs $(RUNS),--minutes $(or $(MINUTES),10)) $(if $(SEED),--seed $(SEED)) $(if $(JSON),--json $(JSON))
+soak: $(READY) ## The same faults at random, under load, for MINUTES=10 or RUNS=n: JSON=file for a machine
+	@$(BIN)/python -m tests.faults $(if $(RUNS),--runs $(RUNS),--minutes $(or $(MINUTES),10)) \
+		$(if $(SEED),--seed $(SEED)) $(if $(JSON),--json $(JSON))
 
 fuzz: $(READY) ## Coverage-guided fuzzing of the dialects: SECONDS=60 for each, DIALECTS="gemini" for some
 	@$(BIN)/python -c 'import atheris' 2>/dev/null || \
