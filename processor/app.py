@@ -3,7 +3,7 @@
 import gc
 import signal
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from types import FrameType
 from typing import TYPE_CHECKING
 
@@ -21,6 +21,7 @@ from processor.runtime.group_view import KafkaGroupView
 from processor.runtime.kafka import ClientErrors, make_consumer, make_producer
 from processor.runtime.kafka_admin import KafkaAdmin
 from processor.runtime.known_terms import KnownTerms
+from processor.runtime.leftovers import Leftovers
 from processor.runtime.log_observer import LogObserver
 from processor.runtime.output_writer import OutputTopics, OutputWriter
 from processor.runtime.ownership import OwnershipWatch, Watch, Watches
@@ -28,6 +29,7 @@ from processor.runtime.partition_log import KafkaPartitionLog
 from processor.runtime.restore import TopicFacts
 from processor.runtime.settings import RuntimeSettings
 from processor.runtime.slot import when_free
+from processor.runtime.stable_ends import KafkaStableEnds
 from processor.runtime.topic_watch import TopicWatch
 from processor.runtime.topics import TopicNames, dead_letter_bytes, refuse
 from processor.runtime.worker import Worker
@@ -106,7 +108,8 @@ def build_assembler(
             after_ms=settings.checkpoint_after_ms,
         ),
     )
-    return _build_worker(settings, assembling, admin, observer, crash_point)
+    outputs = (topics.completed, topics.rejected, topics.deadletter)
+    return _build_worker(settings, assembling, outputs, admin, observer, crash_point)
 
 
 def build_normaliser(
@@ -128,7 +131,8 @@ def build_normaliser(
         value_bytes_max=settings.value_bytes_max,
         dead_letter_bytes_max=_dead_letter_bytes(admin, topics),
     )
-    return _build_worker(settings, normalising, admin, observer, crash_point)
+    outputs = (topics.events, topics.usage, topics.deadletter)
+    return _build_worker(settings, normalising, outputs, admin, observer, crash_point)
 
 
 def _dead_letter_bytes(admin: KafkaAdmin, topics: TopicNames) -> int:
@@ -138,6 +142,7 @@ def _dead_letter_bytes(admin: KafkaAdmin, topics: TopicNames) -> int:
 def _build_worker(
     settings: RuntimeSettings,
     folding: Folding[F],
+    outputs: Sequence[str],
     admin: KafkaAdmin,
     observer: LogObserver,
     crash_point: CrashPoint,
@@ -147,6 +152,8 @@ def _build_worker(
         settings.check_session(admin.group_session_ms(settings.group))
     description = admin.describe_topic(settings.input_topic)
     client_errors = ClientErrors(observer.client_error)
+    timeout_s = settings.commit.transaction_timeout_ms / 1000
+    leftovers = Leftovers(KafkaStableEnds(settings, outputs), time.monotonic, wait_s=timeout_s)
     facts = TopicFacts(description.topic_id, description.partitions)
     return Worker(
         settings,
@@ -154,8 +161,9 @@ def _build_worker(
         Committer(
             make_producer(settings, client_errors),
             crash_point,
-            timeout_s=settings.commit.transaction_timeout_ms / 1000,
+            timeout_s=timeout_s,
             clock=time.monotonic,
+            await_leftovers=leftovers.await_ended,
         ),
         folding,
         facts,

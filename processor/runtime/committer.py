@@ -32,6 +32,7 @@ from processor.runtime.kafka import (
     ending,
     kafka_error,
 )
+from processor.runtime.leftovers import BROKER_SCAN_S
 from processor.runtime.outbox import Outbox
 
 #: How often a call that timed out without a verdict is made again; it resumes, it does not repeat.
@@ -70,8 +71,10 @@ class Committer:
         *,
         timeout_s: float,
         clock: Callable[[], float],
+        await_leftovers: Callable[[], None] = lambda: None,
     ) -> None:
         self._clock = clock
+        self._await_leftovers = await_leftovers
         self._producer = producer
         self._crash_point = crash_point
         self._timeout_s = timeout_s
@@ -79,6 +82,9 @@ class Committer:
         self._given: Transaction | None = None
         self._given_at_s = 0.0
         self._limit_s = timeout_s * STEPS_MAX + GRACE_S
+        #: A first transaction also waits for the end of earlier ones.
+        self._first_limit_s = self._limit_s + timeout_s + BROKER_SCAN_S
+        self._is_fenced = False
         self._stopping = False
         self._failure: ProcessorError | None = None
         self._metadata: object = None
@@ -89,6 +95,7 @@ class Committer:
     def start(self) -> None:
         """Start the thread, which first fences the slot's earlier process; `check` raises its error.
 
+        Then it waits until nothing of an earlier life is open (`runtime/leftovers.py`).
         It takes half a second when that one died in a transaction (the client asks again so late),
         and the loop need not wait: after its joining the group refuses the earlier process by its
         member id, and a committed offset is given out only when no transaction has it in its hands.
@@ -100,10 +107,13 @@ class Committer:
             self._resumed(
                 lambda: self._producer.init_transactions(self._timeout_s), "init_transactions"
             )
+            self._await_leftovers()
         except ProcessorError as e:
             return e
         except Exception as e:  # noqa: BLE001 - as in _commit_or_failure
-            return ClientFatal(f"init_transactions failed: {type(e).__name__}")
+            return ClientFatal(f"the commit thread failed to start: {type(e).__name__}")
+        self._given_at_s = self._clock()
+        self._is_fenced = True
         return None
 
     @property
@@ -119,9 +129,10 @@ class Committer:
         if self._failure is not None:
             raise self._failure
         self._answer()
-        if self.busy and self._clock() - self._given_at_s > self._limit_s:
+        limit_s = self._limit_s if self._is_fenced else self._first_limit_s
+        if self.busy and self._clock() - self._given_at_s > limit_s:
             raise CommitUnknown(
-                f"commit: no answer from the client within {self._limit_s:.0f} s, whatever its own"
+                f"commit: no answer from the client within {limit_s:.0f} s, whatever its own"
                 " limit. A restart reads the result from Kafka"
             )
 

@@ -27,7 +27,6 @@ class SimulatedCommitter(Committer):
     ) -> None:
         super().__init__(producer, crash_point, timeout_s=timeout_s, clock=clock)
         self._process = process
-        self._is_fenced = False
 
     def start(self) -> None:
         """Fence the slot's earlier process, beside the loop."""
@@ -35,7 +34,6 @@ class SimulatedCommitter(Committer):
 
     def _fence_first(self) -> None:
         self._failure = self._fence()
-        self._is_fenced = self._failure is None
 
     def submit(self, transaction: Transaction) -> None:
         """Hand over the next transaction; waits until the one in flight has committed."""

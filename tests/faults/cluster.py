@@ -177,8 +177,9 @@ class Cluster:
 
     def leader_of(self, topic: str, partition: int) -> int:
         """The node that leads a partition, counted from 0."""
-        found = self._admin.list_topics(topic, 10).topics[topic].partitions[partition].leader
-        return int(found) - 1
+        partitions = self._admin.list_topics(topic, 10).topics[topic].partitions
+        # A topic of the broker's own is made when it is first needed: then anybody is.
+        return int(partitions[partition].leader) - 1 if partition in partitions else 0
 
     def transaction_coordinator_of(self, transactional_id: str) -> int:
         """The node that keeps the transactions of an id (Kafka: hash of the id, modulo 4)."""

@@ -31,10 +31,6 @@ RESTARTED: Final = frozenset(
         ExitCode.COMMIT_REFUSED,
     }
 )
-#: Short limits, so that a lost session is a matter of seconds: transaction below session.
-TRANSACTION_MS: Final = 3_000
-SESSION_MS: Final = 4_500
-SESSION_S: Final = SESSION_MS / 1000
 _END_S: Final = 60.0
 
 
@@ -46,6 +42,8 @@ class Slot:
         self.process: subprocess.Popen[bytes] | None = None
         self.wanted = True
         self.frozen = False
+        #: It was asked to stop.
+        self.asked = False
         self.logs: list[Path] = []
         self._folder = log_folder
 
@@ -64,11 +62,19 @@ class Host:
     """The processes of one group on one rig."""
 
     def __init__(
-        self, rig: Rig, bootstrap: str, slots: int, *, checkpoint_after_ms: int = 1
+        self,
+        rig: Rig,
+        bootstrap: str,
+        slots: int,
+        *,
+        session_s: float,
+        checkpoint_after_ms: int = 1,
     ) -> None:
         self._rig = rig
         self._bootstrap = bootstrap
         self._checkpoint_after_ms = checkpoint_after_ms
+        #: Seconds after which a silent process has lost its partitions; a transaction has less.
+        self.session_s = session_s
         self._folder = Path(tempfile.mkdtemp(prefix="faults-host-"))
         self.slots = [Slot(str(number), self._folder) for number in range(slots)]
         self._rogues: list[subprocess.Popen[bytes]] = []
@@ -86,6 +92,7 @@ class Host:
                 continue
             self._note_end(slot)
             if slot.wanted:
+                slot.asked = False
                 slot.process = self._start(slot.name, slot.next_log())
         for rogue in self._rogues:
             code = rogue.poll()
@@ -99,8 +106,8 @@ class Host:
         self.endings[code] += 1
         if code == -signal.SIGKILL:
             self.kills += 1
-        elif code == -signal.SIGTERM and slot.logs[-1].stat().st_size == 0:
-            pass  # asked to stop while the interpreter was still starting
+        elif code == -signal.SIGTERM and slot.asked:
+            pass  # asked to stop while the interpreter was starting, or ending by itself
         elif code != 0 and code not in RESTARTED:
             raise AssertionError(
                 f"slot {slot.name} ended with {code}:\n{slot.logs[-1].read_text()[-2000:]}"
@@ -114,8 +121,8 @@ class Host:
             "SLOT": name,
             "START": "earliest",
             "COMMIT_INTERVAL_MS": "20",
-            "TRANSACTION_TIMEOUT_MS": str(TRANSACTION_MS),
-            "SESSION_TIMEOUT_MS": str(SESSION_MS),
+            "TRANSACTION_TIMEOUT_MS": str(int(self.session_s * 1000 * 2 / 3)),
+            "SESSION_TIMEOUT_MS": str(int(self.session_s * 1000)),
             "CHECKPOINT_AFTER_MS": str(self._checkpoint_after_ms),
         }
         crash_at = self.crash_next.pop(name, None)
@@ -153,6 +160,7 @@ class Host:
     def ask_to_stop(self, slot: Slot) -> None:
         """SIGTERM; the supervisor starts it again when it is wanted."""
         if slot.process is not None and slot.alive:
+            slot.asked = True
             slot.process.send_signal(signal.SIGTERM)
 
     def start_twin(self, slot: Slot) -> subprocess.Popen[bytes]:

@@ -14,7 +14,7 @@ from typing import Final, NamedTuple
 from confluent_kafka import Consumer, KafkaException, Producer
 
 from processor.runtime.crash_points import COMMIT_POINTS, OTHER_POINTS
-from tests.faults.host import SESSION_S, Slot
+from tests.faults.host import Slot
 from tests.faults.scene import Scene
 from tests.integration.assembler_rig import call_records
 
@@ -28,6 +28,10 @@ class Kind(NamedTuple):
     nodes: int = 1
     #: It would take a cluster of more nodes away for good.
     only_one_node: bool = False
+    #: It takes a broker away: on a cluster of one node, every partition is without a leader.
+    leaderless: bool = False
+    #: It lasts for longer than a session of the group.
+    outlasts: bool = False
 
 
 def _slot(scene: Scene, rng: random.Random) -> Slot:
@@ -57,11 +61,11 @@ def _kill_at(point: str) -> Act:
 
 
 def _freeze_short(scene: Scene, rng: random.Random) -> None:
-    _freeze(scene, rng, SESSION_S * rng.uniform(0.2, 0.7))
+    _freeze(scene, rng, scene.host.session_s * rng.uniform(0.2, 0.7))
 
 
 def _freeze_long(scene: Scene, rng: random.Random) -> None:
-    _freeze(scene, rng, SESSION_S * rng.uniform(1.1, 1.5))
+    _freeze(scene, rng, scene.host.session_s * rng.uniform(1.1, 1.5))
 
 
 def _freeze(scene: Scene, rng: random.Random, seconds: float) -> None:
@@ -95,7 +99,7 @@ def _scale_in(scene: Scene, rng: random.Random) -> None:
     def give_back() -> None:
         slot.wanted = True
 
-    scene.later(SESSION_S + rng.uniform(0.2, 1.5), give_back)
+    scene.later(scene.host.session_s + rng.uniform(0.2, 1.5), give_back)
 
 
 # --- brokers ------------------------------------------------------------------------------------
@@ -166,7 +170,7 @@ def _delay(scene: Scene, rng: random.Random) -> None:
 def _swallow(scene: Scene, rng: random.Random) -> None:
     for proxy in scene.cluster.proxies:
         proxy.swallow()
-    scene.later(rng.uniform(0.5, SESSION_S * 1.4), scene.heal_network)
+    scene.later(rng.uniform(0.5, scene.host.session_s * 1.4), scene.heal_network)
 
 
 # --- rogues -------------------------------------------------------------------------------------
@@ -237,19 +241,19 @@ KINDS: Final[dict[str, Kind]] = {
     "kill_all": Kind(_kill_all),
     **{f"kill_{point}": Kind(_kill_at(point)) for point in (*COMMIT_POINTS, *OTHER_POINTS)},
     "freeze_short": Kind(_freeze_short),
-    "freeze_long": Kind(_freeze_long),
+    "freeze_long": Kind(_freeze_long, outlasts=True),
     "twin": Kind(_twin),
     "rolling_restart": Kind(_rolling_restart),
     "scale_out": Kind(_scale_out),
-    "scale_in": Kind(_scale_in),
-    "broker_kill": Kind(_broker_kill),
-    "broker_stop": Kind(_broker_stop),
-    "broker_freeze": Kind(_broker_freeze),
-    "disk_full": Kind(_disk_full, only_one_node=True),
+    "scale_in": Kind(_scale_in, outlasts=True),
+    "broker_kill": Kind(_broker_kill, leaderless=True),
+    "broker_stop": Kind(_broker_stop, leaderless=True),
+    "broker_freeze": Kind(_broker_freeze, leaderless=True),
+    "disk_full": Kind(_disk_full, only_one_node=True, leaderless=True),
     "cut": Kind(_cut),
     "refuse": Kind(_refuse),
     "delay": Kind(_delay),
-    "swallow": Kind(_swallow),
+    "swallow": Kind(_swallow, outlasts=True),
     "open_transaction": Kind(_open_transaction),
     "same_transactional_id": Kind(_same_transactional_id),
     "passing_member": Kind(_passing_member),
