@@ -12,7 +12,7 @@ from typing import Final
 
 TURN_S: Final = 5.0
 #: Longer than a fetch of a partition that was just resumed may take to come back.
-IDLE_S: Final = 0.5
+IDLE_S: Final = 1.0
 _LOW_SHARE: Final = 0.8
 #: Part of the time that weighing the open calls may take.
 _WEIGH_SHARE: Final = 100

@@ -24,6 +24,7 @@ REGISTRY: Final = "tests/unit/codec/test_registry.py::test_"
 CORE: Final = "tests/property/test_core_assembly.py::test_"
 RESTART: Final = "tests/property/test_core_restart.py::test_"
 ROGUES: Final = "tests/faults/test_z_rogues.py::test_"
+BROKERS: Final = "tests/faults/test_d_brokers.py::test_"
 GONE: Final = "tests/faults/test_c_checkpoints_gone.py::test_"
 POSITIONS: Final = "tests/faults/test_o_positions.py::test_"
 
@@ -295,12 +296,23 @@ PITFALLS: Final[dict[str, Pitfall]] = {
     # Process, disk, memory, broker
     "D1": _not("disk full in a local store", NO_STORE),
     "D2": _not("corrupt state directory", NO_STORE),
-    "D3": _open("memory grows", "ten times the open calls, and a soak"),
+    "D3": _by(
+        "memory grows",
+        "tests/faults/test_d_memory.py"
+        "::test_a_broker_that_hangs_in_a_commit_does_not_make_the_process_grow",
+        "tests/integration/test_assembler_back_pressure.py"
+        "::test_calls_larger_than_the_bound_in_every_partition_are_all_completed",
+        but="no soak of hours",
+    ),
     "D4": _not("fork after clients", "processes are started anew, none is forked"),
-    "D5": _open("silent stall", "a black hole before the broker"),
+    "D5": _by("silent stall", f"{BROKERS}the_network_may_cut_or_swallow"),
     "D6": _open("liveness proves little", "a blocked loop"),
-    "D7": _open("broker away for long", "a broker frozen for seconds and minutes"),
-    "D8": _open("rolling restart", "three brokers in turn under load"),
+    "D7": _by(
+        "broker away for long",
+        f"{BROKERS}the_only_broker_may_come_back",
+        but="seconds, not minutes",
+    ),
+    "D8": _by("rolling restart", f"{BROKERS}of_three_brokers_any_may_go"),
     "D9": _by(
         "acknowledged records vanish",
         f"{TOPICS}one_replica_in_a_cluster_of_three_is_a_finding",

@@ -8,6 +8,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Generator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 from typing import cast
@@ -176,8 +177,11 @@ def test_captured_files_go_through_both_folds_to_completed_calls_and_usage(
         normaliser_rig(kafka_bootstrap, topic_prefix) as normalisers,
         rig(kafka_bootstrap, topic_prefix) as assemblers,
     ):
-        for _ in range(2):
-            _publish(kafka_bootstrap, topic_prefix, capture)
+        # Together, so that the one's records come before the other's response is forgotten.
+        with ThreadPoolExecutor() as pool:
+            both = [pool.submit(_publish, kafka_bootstrap, topic_prefix, capture) for _ in range(2)]
+        for each in both:
+            each.result()
         process = normalisers.start()
         normalisers.wait_committed(process)
         normalisers.stop(process)
